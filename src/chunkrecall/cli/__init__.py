@@ -1,0 +1,5 @@
+"""The `chunkrecall` command."""
+
+from chunkrecall.cli.main import main
+
+__all__ = ["main"]

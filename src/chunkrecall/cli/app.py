@@ -1,0 +1,255 @@
+"""The commands, each a thin layer over the library.
+
+Standard output is exactly one document; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from chunkrecall._version import __version__
+from chunkrecall.cli.exits import NOT_MEASURED, Exit, Failure
+from chunkrecall.cli.loading import load_retriever
+from chunkrecall.cli.options import (
+    DedupeOption,
+    ErrorPolicy,
+    ExcludeSelfOption,
+    FormatOption,
+    IdKeyOption,
+    KOption,
+    LevelOption,
+    Match,
+    MatchOption,
+    NoRelevantOption,
+    NoRelevantPolicy,
+    OnErrorOption,
+    OutputFormat,
+    ReportOption,
+    cutoffs,
+    matcher_of,
+)
+from chunkrecall.demo import run_demo
+from chunkrecall.formats import load_dataset, load_run, save_run
+from chunkrecall.metric import cutoff_name
+from chunkrecall.render import Column, Document, Table, printable, share, to_markdown, to_terminal
+from chunkrecall.report import Report
+from chunkrecall.retrieval import retrieve
+from chunkrecall.scoring import plan_scoring, score_plan
+from chunkrecall.template import EvalResult, evaluate
+
+app = typer.Typer(
+    name="chunkrecall",
+    help="Recall@K for LangChain and LlamaIndex retrievers: which relevant chunks are missed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_CONFIG_NAMES = ("eval_config", "evalConfig")
+_NAME_NAMES = ("eval_name", "evalName")
+_PAYLOAD_KEYS = {"hypothesis", "reference", *_CONFIG_NAMES, *_NAME_NAMES}
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"{__version__}\n")
+        raise Exit(0)
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder that gets the datasets, runs and reports.")
+    ] = Path("chunkrecall-demo"),
+    k: KOption = "1,3,5,10",
+    format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
+) -> None:
+    """Evaluate three real retrievers over a shipped labelled corpus, offline."""
+    reports = run_demo(out, k=cutoffs(k), say=_say)
+    _print_reports(reports, format)
+    _say(f"datasets, runs and reports are in {out}{'' if str(out).endswith('/') else '/'}")
+
+
+@app.command()
+def run(
+    retriever: Annotated[
+        str, typer.Argument(help="MODULE:RETRIEVER, such as app.search:retriever.")
+    ],
+    dataset: Annotated[Path, typer.Option("--dataset", help="The labelled queries.")],
+    k: KOption = "1,3,5,10",
+    format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
+    match: MatchOption = Match.AUTO,
+    id_key: IdKeyOption = None,
+    relevance_level: LevelOption = 1,
+    dedupe: DedupeOption = False,
+    exclude_self: ExcludeSelfOption = False,
+    no_relevant: NoRelevantOption = NoRelevantPolicy.EXCLUDE,
+    on_error: OnErrorOption = ErrorPolicy.RECORD,
+    max_concurrency: Annotated[int, typer.Option(help="How many calls may run at a time.")] = 8,
+    timeout_s: Annotated[
+        float | None, typer.Option(help="Seconds that one attempt may take.")
+    ] = None,
+    retries: Annotated[int, typer.Option(help="Further attempts after a transient failure.")] = 2,
+    save: Annotated[
+        Path | None, typer.Option("--save-run", help="Also save the ranked lists here.")
+    ] = None,
+    report: ReportOption = None,
+) -> None:
+    """Run a retriever over labelled queries and score it."""
+    labelled = load_dataset(dataset)
+    _say_all(labelled.notes)
+    plan = plan_scoring(
+        labelled,
+        k=cutoffs(k),
+        matcher=matcher_of(match, id_key),
+        relevance_level=relevance_level,
+        dedupe=dedupe,
+        exclude_self=exclude_self,
+        no_relevant=no_relevant.value,
+        on_error=on_error.value,
+        keep_texts=True,
+    )
+    ranked = retrieve(
+        load_retriever(retriever),
+        labelled,
+        depth=plan.depth,
+        on_error=on_error.value,
+        max_concurrency=max_concurrency,
+        timeout_s=timeout_s,
+        retries=retries,
+    )
+    if save is not None:
+        save_run(ranked, save)
+    _finish(score_plan(ranked, plan), format, report)
+
+
+@app.command()
+def score(
+    run: Annotated[Path, typer.Argument(help="The ranked lists, such as run.jsonl.")],
+    dataset: Annotated[Path, typer.Argument(help="The labelled queries.")],
+    k: KOption = "1,3,5,10",
+    format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
+    match: MatchOption = Match.AUTO,
+    id_key: IdKeyOption = None,
+    relevance_level: LevelOption = 1,
+    dedupe: DedupeOption = False,
+    exclude_self: ExcludeSelfOption = False,
+    no_relevant: NoRelevantOption = NoRelevantPolicy.EXCLUDE,
+    on_error: OnErrorOption = ErrorPolicy.RECORD,
+    report: ReportOption = None,
+) -> None:
+    """Score the ranked lists of a run file against a dataset."""
+    if on_error is ErrorPolicy.RAISE:
+        raise Failure("--on-error raise goes with `chunkrecall run`; use record or zero")
+    labelled = load_dataset(dataset)
+    _say_all(labelled.notes)
+    plan = plan_scoring(
+        labelled,
+        k=cutoffs(k),
+        matcher=matcher_of(match, id_key),
+        relevance_level=relevance_level,
+        dedupe=dedupe,
+        exclude_self=exclude_self,
+        no_relevant=no_relevant.value,
+        on_error=on_error.value,
+        keep_texts=True,
+    )
+    _finish(score_plan(load_run(run), plan), format, report)
+
+
+@app.command("eval")
+def eval_() -> None:
+    """The template call: JSON with hypothesis, reference and evalConfig in, results out."""
+    try:
+        payload = json.loads(sys.stdin.buffer.read().decode("utf-8-sig"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise Failure(f"standard input is no JSON: {error}") from error
+    if not isinstance(payload, dict):
+        raise Failure(f"standard input must be a JSON object, got {type(payload).__name__}")
+    unknown = sorted(set(payload) - _PAYLOAD_KEYS)
+    if unknown:
+        raise Failure(f"unknown keys {unknown}; known: {sorted(_PAYLOAD_KEYS)}")
+    for name in ("hypothesis", "reference"):
+        if name not in payload:
+            raise Failure(f'"{name}" is missing: give it as a JSON array of strings, serialised')
+    name = _either(payload, _NAME_NAMES)
+    outcome = evaluate(
+        "recall_at_k" if name is None else name,
+        hypothesis=payload["hypothesis"],
+        reference=payload["reference"],
+        eval_config=_either(payload, _CONFIG_NAMES),
+    )
+    results = [outcome] if isinstance(outcome, EvalResult) else outcome
+    rows = [result.to_dict() for result in results]
+    document = rows[0] if isinstance(outcome, EvalResult) else rows
+    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    if not any(result.status == "completed" for result in results):
+        raise Exit(NOT_MEASURED)
+
+
+def _either(payload: dict[str, Any], names: tuple[str, str]) -> Any:  # noqa: ANN401 - any JSON value
+    given = [name for name in names if payload.get(name) is not None]
+    if len(given) > 1:
+        raise Failure(f"{given[0]} and {given[1]} mean the same: give one of them")
+    return payload[given[0]] if given else None
+
+
+def _finish(report: Report, format: OutputFormat, path: Path | None) -> None:  # noqa: A002
+    if path is not None:
+        report.save(path)
+    _print_reports([report], format)
+    if not any(summary.averaged_over for summary in report.summary.values()):
+        _say("nothing could be measured: no query was scored")
+        raise Exit(NOT_MEASURED)
+
+
+def _print_reports(reports: list[Report], format: OutputFormat) -> None:  # noqa: A002
+    if format is OutputFormat.JSON:
+        rows = [report.to_dict() for report in reports]
+        text = json.dumps(rows[0] if len(rows) == 1 else rows, allow_nan=False) + "\n"
+    elif format is OutputFormat.MARKDOWN:
+        parts = [report.to_markdown() for report in reports]
+        if len(reports) > 1:
+            parts.append(to_markdown(_side_by_side(reports)))
+        text = "\n".join(parts)
+    else:
+        color = sys.stdout.isatty()
+        parts = [report.to_terminal(color=color) for report in reports]
+        if len(reports) > 1:
+            parts.append(to_terminal(_side_by_side(reports), color=color))
+        text = "\n".join(parts)
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def _side_by_side(reports: list[Report]) -> Document:
+    names = [cutoff_name(k) for k in reports[0].cutoffs]
+    columns = (Column("retriever"), *[Column(name, align="right") for name in names])
+    rows = [(r.name, *[share(r.summary[name].mean) for name in names]) for r in reports]
+    return Document((Table("Side by side", columns, tuple(rows)),))
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"{printable(message)}\n")
+
+
+def _say_all(messages: tuple[str, ...]) -> None:
+    for message in messages:
+        _say(f"note: {message}")

@@ -1,0 +1,61 @@
+"""Runs the command and turns what can go wrong into exit codes.
+
+0  done
+1  a gate was missed
+2  bad arguments or input
+3  the retriever could not be loaded
+4  nothing could be measured
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+from chunkrecall.cli.app import app
+from chunkrecall.cli.exits import BAD_INPUT, INTERRUPTED, CannotLoadError, Exit, Failure
+from chunkrecall.errors import ChunkRecallError
+from chunkrecall.render import printable
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code.
+
+    Args:
+        arguments: Without the program's name; those of the process by default.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # a terminal that lacks a character gets its escape instead
+            reconfigure(errors="backslashreplace")
+    sys.exit(_code(arguments))
+
+
+def _code(arguments: list[str] | None) -> int:
+    try:
+        code = app(arguments, prog_name="chunkrecall", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        return INTERRUPTED
+    except Exit as error:
+        return error.code
+    except Failure as error:
+        _say(str(error))
+        return error.code
+    except CannotLoadError as error:
+        _say(str(error))
+        return error.code
+    except (ChunkRecallError, OSError, TypeError, ValueError) as error:
+        _say(str(error))
+        return BAD_INPUT
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str) -> None:
+    for line in message.split("\n"):
+        sys.stderr.write(f"chunkrecall: {printable(line)}\n")

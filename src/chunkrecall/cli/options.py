@@ -1,0 +1,115 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
+
+if TYPE_CHECKING:
+    from chunkrecall.metric import Cutoff
+
+
+class OutputFormat(StrEnum):
+    """How the one document on standard output is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class Match(StrEnum):
+    """How labels are compared with chunks."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    NORMALIZED = "normalized"
+    ID = "id"
+
+
+class NoRelevantPolicy(StrEnum):
+    """What a query gets that was judged to have nothing relevant."""
+
+    EXCLUDE = "exclude"
+    ZERO = "zero"
+    ONE = "one"
+    MLFLOW = "mlflow"
+
+
+class ErrorPolicy(StrEnum):
+    """What a failing query does."""
+
+    RECORD = "record"
+    ZERO = "zero"
+    RAISE = "raise"
+
+
+KOption: TypeAlias = Annotated[
+    str, typer.Option("--k", help="Cutoffs: 5, or 1,5,10; 'all' is the whole list.")
+]
+FormatOption: TypeAlias = Annotated[
+    OutputFormat, typer.Option("--format", help="How the report on standard output is written.")
+]
+MatchOption: TypeAlias = Annotated[
+    Match, typer.Option("--match", help="auto: ids where every label is an id alone, else exact.")
+]
+IdKeyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--id-key", help="With --match id: the metadata key that holds a chunk's id."),
+]
+LevelOption: TypeAlias = Annotated[
+    int, typer.Option("--relevance-level", help="The grade from which on a label counts.")
+]
+DedupeOption: TypeAlias = Annotated[
+    bool, typer.Option("--dedupe", help="Remove repeated chunks before the cut.")
+]
+ExcludeSelfOption: TypeAlias = Annotated[
+    bool, typer.Option("--exclude-self", help="Remove a chunk whose id is the query's.")
+]
+NoRelevantOption: TypeAlias = Annotated[
+    NoRelevantPolicy,
+    typer.Option("--no-relevant", help="What a query with nothing relevant gets."),
+]
+OnErrorOption: TypeAlias = Annotated[
+    ErrorPolicy, typer.Option("--on-error", help="What a failing query does.")
+]
+ReportOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--report", help="Also save the report here, as JSON.")
+]
+
+
+def cutoffs(text: str) -> tuple[Cutoff, ...]:
+    """The cutoffs that `5`, `1,5` or `1,all` means.
+
+    Raises:
+        ValueError: A part is no whole number and not "all".
+    """
+    parsed: list[Cutoff] = []
+    for part in text.split(","):
+        word = part.strip()
+        if word == "all":
+            parsed.append(None)
+        elif word.isascii() and word.removeprefix("-").isdigit():
+            parsed.append(int(word))
+        else:
+            raise ValueError(f"--k takes whole numbers such as 5 or 1,5,10, or all; got {text!r}")
+    return tuple(parsed)
+
+
+def matcher_of(match: Match, id_key: str | None) -> Matcher | None:
+    """The matcher that the options mean, None for the default.
+
+    Raises:
+        ValueError: `--id-key` without `--match id`.
+    """
+    if id_key is not None and match is not Match.ID:
+        raise ValueError("--id-key goes with --match id")
+    if match is Match.ID:
+        return ChunkId(id_key)
+    if match is Match.EXACT:
+        return ExactText()
+    return NormalizedText() if match is Match.NORMALIZED else None

@@ -1,0 +1,98 @@
+"""LlamaIndex nodes to chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, NodeWithScore
+
+from chunkrecall.adapters import to_chunk
+from chunkrecall.records import Chunks
+
+TextFrom: TypeAlias = "str | Callable[[BaseNode], str] | None"
+
+
+def nodes_to_chunks(nodes: Iterable[object], *, text_from: TextFrom = None) -> Chunks:
+    """The chunks of a retriever's nodes, in order; texts and metadata are copied.
+
+    The text is the node's own content without metadata, empty where a node has none (an image).
+    The id of the source document is kept under the metadata key "ref_doc_id".
+
+    Args:
+        nodes: NodeWithScore or nodes of any class, and (node, score) pairs.
+        text_from: A metadata key, or a function of the node, that gives the chunk's text where the
+            content does not hold it, such as "original_text" of a sentence window.
+
+    Raises:
+        TypeError: An item that holds no chunk text, with its index.
+        ValueError: A node without the metadata key that `text_from` names.
+    """
+    items = nodes if isinstance(nodes, list) else list(nodes)
+    chunks = chunks_of_nodes(items, text_from)
+    if chunks is not None:
+        return chunks
+    if text_from is not None:
+        raise TypeError(
+            "text_from needs a list of nodes, got "
+            + ", ".join(sorted({type(item).__name__ for item in items}))
+        )
+    return Chunks.of([to_chunk(item, index) for index, item in enumerate(items)])
+
+
+def nodes_to_texts(nodes: Iterable[object], *, text_from: TextFrom = None) -> list[str]:
+    """The chunk texts of a retriever's nodes, in order; see `nodes_to_chunks`."""
+    return list(nodes_to_chunks(nodes, text_from=text_from).texts)
+
+
+def chunks_of_nodes(items: Sequence[object], text_from: TextFrom = None) -> Chunks | None:
+    """The chunks of a list of nodes, None for anything else."""
+    texts: list[str] = []
+    ids: list[str] = []
+    scores: list[float | None] = []
+    metadatas: list[dict[str, Any] | None] = []
+    for index, item in enumerate(items):
+        score = None
+        node: object = item
+        if isinstance(item, NodeWithScore):
+            node, score = item.node, item.score
+        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], BaseNode):
+            node, score = item[0], to_chunk(("", item[1]), index).score
+        if not isinstance(node, BaseNode):
+            return None
+        texts.append(_text(node, text_from))
+        ids.append(node.node_id)
+        scores.append(score)
+        metadatas.append(_metadata(node))
+    return Chunks(
+        texts,
+        ids,
+        scores=scores if any(score is not None for score in scores) else None,
+        metadatas=metadatas if any(metadatas) else None,
+    )
+
+
+def _text(node: BaseNode, text_from: TextFrom) -> str:
+    if text_from is None:
+        # The abstract default is MetadataMode.ALL, which glues the metadata in front.
+        text = node.get_content(metadata_mode=MetadataMode.NONE)
+        return "" if text is None else text
+    if callable(text_from):
+        return text_from(node)
+    if text_from not in node.metadata:
+        raise ValueError(
+            f"text_from={text_from!r}: a retrieved node has no such metadata key; it has "
+            f"{sorted(map(str, node.metadata))}"
+        )
+    original: str = node.metadata[text_from]
+    return original
+
+
+def _metadata(node: BaseNode) -> dict[str, Any] | None:
+    metadata = node.metadata.copy() if node.metadata else None
+    if NodeRelationship.SOURCE in node.relationships:
+        document = node.ref_doc_id
+        if document is not None:
+            metadata = {} if metadata is None else metadata
+            metadata.setdefault("ref_doc_id", document)
+    return metadata

@@ -1,0 +1,210 @@
+"""A labelled set of queries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from chunkrecall.errors import DatasetError, Problem
+from chunkrecall.records.labels import Label, Query
+
+DatasetInput: TypeAlias = "Dataset | Mapping[str, Iterable[Any] | None] | Iterable[Query]"
+
+
+class Dataset(BaseModel):
+    """Labelled queries in order, found by id.
+
+    Raises:
+        DatasetError: Two queries have one id.
+        TypeError: An element is no `Query`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    queries: tuple[Query, ...]
+    name: str | None = None
+
+    def __init__(self, queries: Iterable[Query], *, name: str | None = None) -> None:
+        listed = _queries(queries)
+        super().__init__(queries=listed, name=name)
+
+    @classmethod
+    def from_records(
+        cls,
+        records: Iterable[Mapping[str, Any]],
+        *,
+        query: str = "text",
+        relevant: str | None = "relevant",
+        relevant_ids: str | None = "relevant_ids",
+        query_id: str | None = "query_id",
+        tags: str | None = "tags",
+        metadata: str | None = "metadata",
+        name: str | None = None,
+    ) -> Dataset:
+        """The dataset that dicts describe, one query each.
+
+        Each argument names the key that holds it; None, or a key that a record lacks, leaves the
+        field out. A record without an id gets its text as id. A record that has neither `relevant`
+        nor `relevant_ids` is not judged.
+
+        Raises:
+            DatasetError: Every record that cannot be read, numbered from 0.
+        """
+        keys = {
+            "text": query,
+            "query_id": query_id,
+            "relevant": relevant,
+            "relevant_ids": relevant_ids,
+            "tags": tags,
+            "metadata": metadata,
+        }
+        queries: list[Query] = []
+        problems: list[Problem] = []
+        for index, record in enumerate(records):
+            place = f"record {index}"
+            if not isinstance(record, Mapping):
+                problems.append(Problem(place, f"expected a dict, got {type(record).__name__}"))
+                continue
+            fields = {
+                field: record[key]
+                for field, key in keys.items()
+                if key is not None and record.get(key) is not None
+            }
+            if "text" not in fields:
+                message = f"the key {query!r} is missing; there are {sorted(map(str, record))}"
+                problems.append(Problem(place, message))
+                continue
+            fields.setdefault("query_id", fields["text"])
+            try:
+                queries.append(Query(**fields))
+            except DatasetError as error:
+                problems.extend(error.problems)
+            except (TypeError, ValueError) as error:
+                problems.append(Problem(place, str(error)))
+        problems.extend(_repeated_ids(queries))
+        if problems:
+            raise DatasetError(problems)
+        return cls(queries, name=name)
+
+    @cached_property
+    def _by_id(self) -> dict[str, Query]:
+        return {query.query_id: query for query in self.queries}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, query texts, labels and tags; ignores order, name, file and metadata."""
+        rows = sorted(
+            json.dumps(
+                [
+                    query.query_id,
+                    query.text,
+                    None
+                    if query.relevant is None
+                    else sorted({_canonical(x) for x in query.relevant}),
+                    sorted(set(query.tags)),
+                ]
+            )
+            for query in self.queries
+        )
+        return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the dataset should know: labels that stand there twice."""
+        notes = []
+        for query in self.queries:
+            seen: set[str] = set()
+            for label in query.relevant or ():
+                text = _canonical(label)
+                if text in seen:
+                    notes.append(
+                        f"query {query.query_id!r}: the label {str(label)!r:.120} is repeated and "
+                        "counts once"
+                    )
+                seen.add(text)
+        return tuple(notes)
+
+    def __iter__(self) -> Iterator[Query]:  # type: ignore[override]  # pydantic iterates over fields
+        return iter(self.queries)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getitem__(self, query_id: str) -> Query:
+        try:
+            return self._by_id[query_id]
+        except KeyError:
+            raise KeyError(f"no query has the id {query_id!r}") from None
+
+    def __contains__(self, query_id: object) -> bool:
+        return query_id in self._by_id
+
+    def __repr__(self) -> str:
+        return f"Dataset({len(self)} queries, name={self.name!r})"
+
+
+def as_dataset(dataset: DatasetInput) -> Dataset:
+    """The dataset itself, or the one that a mapping `{"query text": ["relevant chunk", …]}` means.
+
+    A mapping's query ids are its texts; a value of None means not judged.
+
+    Raises:
+        TypeError: Neither a Dataset, a mapping nor a list of queries.
+    """
+    if isinstance(dataset, Dataset):
+        return dataset
+    if isinstance(dataset, Mapping):
+        return Dataset(
+            [
+                Query(query_id=text, text=text, relevant=relevant)
+                for text, relevant in dataset.items()
+            ]
+        )
+    if isinstance(dataset, Sequence) and not isinstance(dataset, (str, bytes)):
+        return Dataset(dataset)
+    raise TypeError(
+        'a dataset is a Dataset or a mapping {"query text": ["relevant chunk", …]}; got '
+        f"{type(dataset).__name__} — read a file with load_dataset(path)"
+    )
+
+
+def _queries(queries: Iterable[Query]) -> tuple[Query, ...]:
+    if isinstance(queries, (str, bytes, Mapping)) or not isinstance(queries, Iterable):
+        raise TypeError(f"Dataset takes a list of Query, got {type(queries).__name__}")
+    listed = tuple(queries)
+    for index, query in enumerate(listed):
+        if not isinstance(query, Query):
+            raise TypeError(
+                f"Dataset: element {index} must be a Query, got {type(query).__name__} — for dicts "
+                "use Dataset.from_records(…)"
+            )
+    problems = _repeated_ids(listed)
+    if problems:
+        raise DatasetError(problems)
+    return listed
+
+
+def _repeated_ids(queries: Iterable[Query]) -> list[Problem]:
+    first: dict[str, int] = {}
+    problems = []
+    for index, query in enumerate(queries):
+        earlier = first.setdefault(query.query_id, index)
+        if earlier != index:
+            problems.append(
+                Problem(
+                    f"query {index}",
+                    f"query_id {query.query_id!r} is taken by query {earlier} — ids must be unique",
+                )
+            )
+    return problems
+
+
+def _canonical(label: Label) -> str:
+    """One text for equal labels; a group is the set of its members."""
+    members = sorted({json.dumps([m.text, m.chunk_id, m.grade]) for m in label.members})
+    return members[0] if len(members) == 1 else f"[{', '.join(members)}]"

@@ -1,0 +1,209 @@
+"""What must be found: labels and the queries that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from chunkrecall.errors import DatasetError, Problem
+
+LabelInput: TypeAlias = "str | Label | Sequence[str | Label]"
+
+_RECORD = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Label(BaseModel):
+    """One thing that must be found: a chunk text, a chunk id, or a group of alternatives.
+
+    A label with both a text and an id is one label that either kind of matcher can read. A group
+    (`alternatives`) is satisfied by any of its members and has no text or id of its own.
+    """
+
+    model_config = _RECORD
+
+    text: str | None = None
+    """The chunk's own text, exactly as it is indexed. Never blank."""
+    chunk_id: str | None = None
+    """The chunk's id. Never blank."""
+    grade: int = 1
+    """Degree of relevance; the label counts when it reaches the relevance level of the scoring."""
+    alternatives: tuple[Label, ...] = Field(default=(), repr=False)
+    """The members of a group, any one of which satisfies it."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Label:
+        if self.alternatives:
+            if self.text is not None or self.chunk_id is not None:
+                raise ValueError("a group of alternatives has no text or chunk_id of its own")
+            if any(member.alternatives for member in self.alternatives):
+                raise ValueError("a group of alternatives cannot hold another group")
+            return self
+        if self.text is None and self.chunk_id is None:
+            raise ValueError("a label needs a text or a chunk_id")
+        for field, value in (("text", self.text), ("chunk_id", self.chunk_id)):
+            if value is not None and (not value or value.isspace()):
+                raise ValueError(f"a label's {field} must not be blank, got {value!r}")
+        return self
+
+    @property
+    def members(self) -> tuple[Label, ...]:
+        """The alternatives of a group, or the label itself."""
+        return self.alternatives or (self,)
+
+    @property
+    def identity(self) -> tuple[str | None, str | None]:
+        """Text and id of a label that is no group."""
+        return self.text, self.chunk_id
+
+    def __str__(self) -> str:
+        if self.alternatives:
+            return " | ".join(str(member) for member in self.alternatives)
+        return self.text if self.text is not None else str(self.chunk_id)
+
+    def __repr__(self) -> str:
+        if self.alternatives:
+            return f"Label(alternatives={list(self.alternatives)!r})"
+        parts = [
+            f"{field}={value!r}"
+            for field, value in (("text", self.text), ("chunk_id", self.chunk_id))
+            if value is not None
+        ]
+        if self.grade != 1:
+            parts.append(f"grade={self.grade}")
+        return f"Label({', '.join(parts)})"
+
+
+class Query(BaseModel):
+    """A labelled question.
+
+    Args:
+        query_id: Unique within its dataset.
+        text: The question as the retriever gets it.
+        relevant: What must be found. Strings are chunk texts; a list inside the list is a group of
+            alternatives. None means nobody judged this query; an empty list means somebody did and
+            nothing is relevant.
+        relevant_ids: Chunk ids that must be found, each a label of its own. For one label with a
+            text and an id write `Label(text=…, chunk_id=…)` in `relevant`.
+        tags: Names for slices of the dataset, such as "multi-hop".
+        metadata: Anything else; carried along, never interpreted.
+
+    Raises:
+        TypeError: A value of the wrong type, such as a bare string where a list belongs.
+        ValueError: A blank id or label.
+        DatasetError: One label with two different grades.
+    """
+
+    model_config = _RECORD
+
+    query_id: str
+    text: str
+    relevant: tuple[Label, ...] | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = Field(default_factory=dict)
+
+    def __init__(
+        self,
+        *,
+        query_id: str,
+        text: str,
+        relevant: Iterable[LabelInput] | None = None,
+        relevant_ids: Iterable[str] | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        for field, value in (("query_id", query_id), ("text", text)):
+            if not isinstance(value, str):
+                raise TypeError(f"Query: {field} must be a string, got {_what(value)}")
+        if not query_id:
+            raise ValueError("Query: query_id must not be empty")
+        place = f"Query {query_id!r}"
+        labels = _labels(relevant, relevant_ids, place)
+        if labels:
+            _refuse_conflicting_grades(labels, place)
+        super().__init__(
+            query_id=query_id,
+            text=text,
+            relevant=labels,
+            tags=tuple(_strings(tags, f"{place}: tags")),
+            metadata={} if metadata is None else dict(metadata),
+        )
+
+    @property
+    def judged(self) -> bool:
+        """Whether somebody said what is relevant, even if it is nothing."""
+        return self.relevant is not None
+
+
+def _labels(
+    relevant: Iterable[LabelInput] | None, relevant_ids: Iterable[str] | None, place: str
+) -> tuple[Label, ...] | None:
+    if relevant is None and relevant_ids is None:
+        return None
+    labels: list[Label] = []
+    if relevant is not None:
+        for index, item in enumerate(_listed(relevant, f"{place}: relevant")):
+            labels.append(_label(item, f"{place}: relevant[{index}]"))
+    if relevant_ids is not None:
+        for index, chunk_id in enumerate(_strings(relevant_ids, f"{place}: relevant_ids")):
+            if not chunk_id or chunk_id.isspace():
+                raise ValueError(f"{place}: relevant_ids[{index}] must not be blank")
+            labels.append(Label(chunk_id=chunk_id))
+    return tuple(labels)
+
+
+def _label(item: object, place: str) -> Label:
+    if isinstance(item, Label):
+        return item
+    if isinstance(item, str):
+        if not item or item.isspace():
+            raise ValueError(f"{place}: a label must not be blank, got {item!r} — remove it")
+        return Label(text=item)
+    if isinstance(item, (list, tuple)):
+        members = [_label(member, f"{place}[{index}]") for index, member in enumerate(item)]
+        if not members:
+            raise ValueError(f"{place}: a group of alternatives must not be empty")
+        if any(member.alternatives for member in members):
+            raise ValueError(f"{place}: a group of alternatives cannot hold another group")
+        return members[0] if len(members) == 1 else Label(alternatives=tuple(members))
+    raise TypeError(
+        f"{place}: a label is a chunk text, a Label, or a list of alternatives; got {_what(item)}"
+    )
+
+
+def _refuse_conflicting_grades(labels: Sequence[Label], place: str) -> None:
+    grades: dict[tuple[str | None, str | None], int] = {}
+    problems = []
+    for label in labels:
+        for member in label.members:
+            known = grades.setdefault(member.identity, member.grade)
+            if known != member.grade:
+                problems.append(
+                    Problem(
+                        place,
+                        f"label {str(member)!r} has the grades {known} and {member.grade} — "
+                        "keep one of them",
+                    )
+                )
+    if problems:
+        raise DatasetError(problems)
+
+
+def _listed(values: Iterable[object], place: str) -> list[Any]:
+    """A list of what was given in a list; a bare string, bytes or mapping is a TypeError."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{place} must be a list, got {_what(values)} — put it in a list")
+    return list(values)
+
+
+def _strings(values: Iterable[str], place: str) -> list[str]:
+    items = _listed(values, place)
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            raise TypeError(f"{place}[{index}] must be a string, got {_what(item)}")
+    return items
+
+
+def _what(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.80}"

@@ -1,0 +1,289 @@
+"""Records as JSON rows: what a file of labels or of ranked lists holds, one line each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from typing import Any
+
+from chunkrecall.errors import DatasetError, Problem
+from chunkrecall.records.chunks import Chunk, Ranking, Run
+from chunkrecall.records.dataset import Dataset
+from chunkrecall.records.labels import Label, Query
+
+RUN_HEADER = "chunkrecall_run"
+DATASET_HEADER = "chunkrecall_dataset"
+_QUERY_KEYS = frozenset(
+    {"query_id", "id", "text", "query", "relevant", "relevant_ids", "tags", "metadata"}
+)
+_LABEL_KEYS = frozenset({"text", "chunk_id", "grade"})
+_RANKING_KEYS = frozenset({"query_id", "id", "query", "chunks", "error", "latency_s"})
+_CHUNK_KEYS = frozenset({"text", "chunk_id", "id", "score", "metadata"})
+
+
+class RowError(ValueError):
+    """What is wrong with one row."""
+
+
+def query_from_row(row: object) -> Query:
+    """The query that a dataset row describes.
+
+    Raises:
+        RowError: With what was found and what is expected.
+    """
+    fields = _fields(row, _QUERY_KEYS, "query")
+    text = _one_of(fields, "text", "query")
+    if text is None:
+        raise RowError('"text" (the query) is missing')
+    if not isinstance(text, str):
+        raise RowError(f'"text" must be a string, got {_json(text)}')
+    query_id = _one_of(fields, "query_id", "id")
+    query_id = text if query_id is None else query_id
+    if not isinstance(query_id, str):
+        raise RowError(f'"query_id" must be a string, got {_json(query_id)} — write "{query_id}"')
+    if not query_id:
+        raise RowError('"query_id" must not be empty')
+    relevant = fields.get("relevant")
+    if relevant is not None:
+        relevant = [
+            _label_from_row(item, f'"relevant"[{index}]')
+            for index, item in enumerate(_list(relevant, "relevant"))
+        ]
+    relevant_ids = fields.get("relevant_ids")
+    try:
+        return Query(
+            query_id=query_id,
+            text=text,
+            relevant=relevant,
+            relevant_ids=None if relevant_ids is None else _list(relevant_ids, "relevant_ids"),
+            tags=_list(fields.get("tags") or [], "tags"),
+            metadata=_mapping(fields.get("metadata"), "metadata"),
+        )
+    except DatasetError as error:
+        raise RowError("; ".join(problem.message for problem in error.problems)) from None
+    except (TypeError, ValueError) as error:
+        raise RowError(str(error).removeprefix(f"Query {query_id!r}: ")) from None
+
+
+def query_to_row(query: Query) -> dict[str, Any]:
+    """The dataset row of a query; `query_from_row` gives an equal one."""
+    row: dict[str, Any] = {"query_id": query.query_id, "text": query.text}
+    if query.relevant is not None:
+        row["relevant"] = [_label_to_row(label) for label in query.relevant]
+    if query.tags:
+        row["tags"] = list(query.tags)
+    if query.metadata:
+        row["metadata"] = json_value(query.metadata)
+    return row
+
+
+def ranking_from_row(row: object) -> Ranking:
+    """The ranked list that a run row describes.
+
+    Raises:
+        RowError: With what was found and what is expected.
+    """
+    fields = _fields(row, _RANKING_KEYS, "run")
+    query_id = _one_of(fields, "query_id", "id")
+    if not isinstance(query_id, str) or not query_id:
+        raise RowError(f'"query_id" must be a non-empty string, got {_json(query_id)}')
+    error = fields.get("error")
+    if error is not None and not isinstance(error, str):
+        raise RowError(f'"error" must be a string, got {_json(error)}')
+    chunks = fields.get("chunks")
+    if chunks is None and error is None:
+        raise RowError('"chunks" is missing — write [] where nothing was retrieved')
+    latency_s = fields.get("latency_s")
+    if latency_s is not None and not _is_number(latency_s):
+        raise RowError(f'"latency_s" must be a number, got {_json(latency_s)}')
+    query_text = fields.get("query")
+    if query_text is not None and not isinstance(query_text, str):
+        raise RowError(f'"query" must be a string, got {_json(query_text)}')
+    return Ranking(
+        query_id=query_id,
+        chunks=[
+            _chunk_from_row(item, f'"chunks"[{index}]')
+            for index, item in enumerate(_list(chunks or [], "chunks"))
+        ],
+        error=error,
+        latency_s=latency_s,
+        query_text=query_text,
+    )
+
+
+def ranking_to_row(ranking: Ranking) -> dict[str, Any]:
+    """The run row of a ranked list; `ranking_from_row` gives an equal one."""
+    row: dict[str, Any] = {
+        "query_id": ranking.query_id,
+        "chunks": [_chunk_to_row(chunk) for chunk in ranking.chunks],
+    }
+    if ranking.query_text is not None:
+        row["query"] = ranking.query_text
+    if ranking.error is not None:
+        row["error"] = ranking.error
+    if ranking.latency_s is not None:
+        row["latency_s"] = ranking.latency_s
+    return row
+
+
+def run_header(run: Run) -> dict[str, Any]:
+    """The first row of a run file."""
+    return {
+        RUN_HEADER: 1,
+        "name": run.name,
+        "complete": run.complete,
+        "settings": json_value(run.settings),
+        "notes": list(run.notes),
+    }
+
+
+def dataset_header(dataset: Dataset) -> dict[str, Any]:
+    """The first row of a dataset file."""
+    return {DATASET_HEADER: 1, "name": dataset.name}
+
+
+def json_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """The value as JSON can hold it: no NaN, text keys, dates as ISO text, the rest as text."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [json_value(item) for item in value]
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    item = getattr(value, "item", None)  # a numpy scalar
+    if callable(item) and getattr(value, "ndim", None) == 0:
+        return json_value(item())
+    return str(value)
+
+
+def _label_from_row(item: object, place: str) -> Any:  # noqa: ANN401 - a label, or a group of them
+    if isinstance(item, list):
+        return [_label_from_row(member, f"{place}[{index}]") for index, member in enumerate(item)]
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Mapping):
+        unknown = sorted(set(item) - _LABEL_KEYS)
+        if unknown:
+            raise RowError(f"{place} has unknown keys {unknown}; a label has text, chunk_id, grade")
+        try:
+            return Label(**item)
+        except ValueError as error:
+            raise RowError(f"{place}: {_first_line(error)}") from None
+    raise RowError(
+        f"{place} must be a text, a list of alternatives or a label object, got {_json(item)}"
+    )
+
+
+def _label_to_row(label: Label) -> Any:  # noqa: ANN401 - text, object or list
+    if label.alternatives:
+        return [_label_to_row(member) for member in label.alternatives]
+    if label.chunk_id is None and label.grade == 1:
+        return label.text
+    row: dict[str, Any] = {}
+    if label.text is not None:
+        row["text"] = label.text
+    if label.chunk_id is not None:
+        row["chunk_id"] = label.chunk_id
+    if label.grade != 1:
+        row["grade"] = label.grade
+    return row
+
+
+def _chunk_from_row(item: object, place: str) -> Chunk:
+    if isinstance(item, str):
+        return Chunk(text=item)
+    if not isinstance(item, Mapping):
+        raise RowError(f"{place} must be an object with a text, or a text, got {_json(item)}")
+    unknown = sorted(set(item) - _CHUNK_KEYS)
+    if unknown:
+        raise RowError(f"{place} has unknown keys {unknown}; it has {sorted(_CHUNK_KEYS)}")
+    text = item.get("text", "" if _one_of(item, "chunk_id", "id") is not None else None)
+    if not isinstance(text, str):
+        raise RowError(f'{place}: "text" must be a string, got {_json(text)}')
+    chunk_id = _one_of(item, "chunk_id", "id")
+    if chunk_id is not None and not isinstance(chunk_id, str):
+        raise RowError(
+            f'{place}: "chunk_id" must be a string, got {_json(chunk_id)} — write "{chunk_id}"'
+        )
+    score = item.get("score")
+    if score is not None and not _is_number(score):
+        raise RowError(f'{place}: "score" must be a number or null, got {_json(score)}')
+    return Chunk(
+        text=text,
+        chunk_id=chunk_id,
+        score=score,
+        metadata=_mapping(item.get("metadata"), f"{place}: metadata"),
+    )
+
+
+def _chunk_to_row(chunk: Chunk) -> dict[str, Any]:
+    row: dict[str, Any] = {"text": chunk.text}
+    if chunk.chunk_id is not None:
+        row["chunk_id"] = chunk.chunk_id
+    if chunk.score is not None:
+        row["score"] = json_value(chunk.score)
+    if chunk.metadata:
+        row["metadata"] = json_value(chunk.metadata)
+    return row
+
+
+def _fields(row: object, known: frozenset[str], kind: str) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise RowError(f"a {kind} row must be a JSON object, got {_json(row)}")
+    unknown = sorted(set(row) - known)
+    if unknown:
+        raise RowError(f"unknown keys {unknown}; a {kind} row has {sorted(known)}")
+    return row
+
+
+def _one_of(fields: Mapping[str, Any], name: str, other: str) -> Any:  # noqa: ANN401 - any JSON value
+    if fields.get(name) is not None and fields.get(other) is not None:
+        raise RowError(f'"{name}" and "{other}" mean the same — keep one')
+    value = fields.get(name)
+    return fields.get(other) if value is None else value
+
+
+def _list(value: object, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise RowError(
+            f'"{name}" must be a list, got {_json(value)}'
+            + (f" — write it as a list: [{_json(value)}]" if isinstance(value, (str, int)) else "")
+        )
+    return value
+
+
+def _mapping(value: object, name: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise RowError(f'"{name}" must be an object, got {_json(value)}')
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _json(value: object) -> str:
+    return f"{value!r:.80}" if value is not None else "null"
+
+
+def _first_line(error: ValueError) -> str:
+    """Pydantic's words for one label, without its report layout."""
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        return "; ".join(
+            ".".join(map(str, one["loc"])) + (": " if one["loc"] else "") + str(one["msg"])
+            for one in errors(include_url=False)
+        ).removeprefix("Value error, ")
+    return str(error)
+
+
+def problem(place: str, error: RowError) -> Problem:
+    """A row's error with its place."""
+    return Problem(place, str(error))

@@ -1,0 +1,138 @@
+"""The score of one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from chunkrecall.metric import Cutoff, cutoff_name, depth_of, found_at
+from chunkrecall.report.reason import recall_reason
+
+Status = Literal["scored", "undefined", "errored", "not_run"]
+STATUSES: tuple[Status, ...] = ("scored", "undefined", "errored", "not_run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryScore:
+    """What one labelled query got, at every cutoff.
+
+    The ranks are what is kept; every number follows from them.
+    """
+
+    query_id: str
+    text: str
+    status: Status
+    cutoffs: tuple[Cutoff, ...]
+    """Ascending; None is the whole list."""
+    labels: tuple[str, ...] = ()
+    """The distinct labels that count: their texts (ids where the matcher reads ids)."""
+    label_ranks: tuple[int | None, ...] = ()
+    """For each label its first rank, 1-based, in the whole list; None if it is nowhere."""
+    retrieved: tuple[str, ...] = ()
+    """The texts of the scored list in rank order; empty when texts are not kept."""
+    retrieved_ids: tuple[str | None, ...] = ()
+    retrieved_count: int = 0
+    """How many chunks the scored list has."""
+    assigned: float | None = None
+    """The value that a policy assigns to a query that is not scored; None without such a policy."""
+    explanation: str | None = None
+    """Why it is not scored, or what is special about its score."""
+    error: str | None = None
+    latency_s: float | None = None
+    """Seconds that the retriever took, last attempt only."""
+    tags: tuple[str, ...] = ()
+    exception: Exception | None = field(default=None, compare=False, repr=False)
+    """The retriever's own exception; in memory only."""
+
+    @property
+    def recall(self) -> dict[str, float | None]:
+        """Share of the labels found, by `recall@k`; None where there is no score."""
+        return self._values("recall")
+
+    @property
+    def hit(self) -> dict[str, float | None]:
+        """1.0 where any label was found, else 0.0, by `hit@k`; None where there is no score."""
+        return self._values("hit")
+
+    @property
+    def complete(self) -> dict[str, float | None]:
+        """1.0 where all labels were found, else 0.0, by `complete@k`; None where there is none."""
+        return self._values("complete")
+
+    @property
+    def ranks(self) -> dict[str, int | None]:
+        """Each label's first rank in the whole returned list, 1-based; None if it is nowhere."""
+        return dict(zip(self.labels, self.label_ranks, strict=True))
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The labels found at the largest cutoff."""
+        return tuple([label for label, rank in self.ranks.items() if self._is_found(rank)])
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The labels not found at the largest cutoff."""
+        return tuple([label for label, rank in self.ranks.items() if not self._is_found(rank)])
+
+    @property
+    def reason(self) -> str:
+        """The score at the largest cutoff and what is missing, or why there is no score."""
+        if self.status != "scored":
+            return f"no score: {self.explanation}"
+        text = recall_reason(
+            self.cutoffs[-1],
+            found=len(self.found),
+            relevant=len(self.labels),
+            retrieved=self.retrieved,
+            retrieved_count=self.retrieved_count,
+            missing=self.missing,
+            ranks=self.ranks,
+        )
+        return text if self.explanation is None else f"{text}; {self.explanation}"
+
+    def sorted_ranks(self) -> list[int]:
+        """The ranks of the labels that were retrieved, ascending."""
+        return sorted([rank for rank in self.label_ranks if rank is not None])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `Report.load` needs no more."""
+        return {
+            "query_id": self.query_id,
+            "text": self.text,
+            "status": self.status,
+            "recall": self.recall,
+            "hit": self.hit,
+            "complete": self.complete,
+            "found": list(self.found),
+            "missing": list(self.missing),
+            "ranks": self.ranks,
+            "retrieved": list(self.retrieved),
+            "retrieved_ids": list(self.retrieved_ids),
+            "retrieved_count": self.retrieved_count,
+            "reason": self.reason,
+            "explanation": self.explanation,
+            "assigned": self.assigned,
+            "error": self.error,
+            "latency_s": self.latency_s,
+            "tags": list(self.tags),
+        }
+
+    def _values(self, measure: str) -> dict[str, float | None]:
+        if self.status != "scored":
+            return {cutoff_name(k, measure): self.assigned for k in self.cutoffs}
+        ranks = self.sorted_ranks()
+        size = len(self.labels)
+        values: dict[str, float | None] = {}
+        for k in self.cutoffs:
+            found = found_at(ranks, k)
+            if measure == "hit":
+                value = float(found > 0)
+            elif measure == "complete":
+                value = float(found == size)
+            else:
+                value = found / size
+            values[cutoff_name(k, measure)] = value
+        return values
+
+    def _is_found(self, rank: int | None) -> bool:
+        return rank is not None and rank <= depth_of(self.cutoffs[-1])

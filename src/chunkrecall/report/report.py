@@ -1,0 +1,255 @@
+"""The report: every query's score, the means, and what the reader should know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from chunkrecall.errors import DatasetError, MissingExtraError
+from chunkrecall.metric import Cutoff, check_k, cutoff_name, depth_of
+from chunkrecall.render import to_html, to_markdown, to_terminal
+from chunkrecall.report.query_score import STATUSES, QueryScore
+from chunkrecall.report.summary import Summary, summarize
+from chunkrecall.report.views import report_document
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from chunkrecall.records import Run
+
+_FORMAT = "chunkrecall-report"
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a retriever found of what it should have found.
+
+    `print(report)` is a table; a notebook shows it formatted.
+    """
+
+    name: str
+    """The run's name."""
+    cutoffs: tuple[Cutoff, ...]
+    """Ascending; None is the whole list."""
+    queries: tuple[QueryScore, ...]
+    """One row for each labelled query, in dataset order."""
+    rules: Mapping[str, Any]
+    """Which scoring rules ran: matcher, relevance level, dedupe, policies. Plain JSON values."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know: merged labels, short lists, fallbacks."""
+    dataset_name: str | None = None
+    dataset_fingerprint: str | None = None
+    unlabelled: int = 0
+    """Retrievals that belong to no labelled query."""
+    absent: int = 0
+    """Scored queries that the run does not mention; they count as 0."""
+    rejected: int = 0
+    """Queries judged to have nothing relevant for which nothing was retrieved."""
+    rejectable: int = 0
+    """Answered queries that were judged to have nothing relevant."""
+    has_ceiling: bool = True
+    run: Run | None = field(default=None, compare=False, repr=False)
+    """The scored run; in memory only."""
+
+    @cached_property
+    def summary(self) -> dict[str, Summary]:
+        """By `recall@5`, `hit@5`, `complete@5`, `recall@all`."""
+        return summarize(
+            self.queries,
+            self.cutoffs,
+            unlabelled=self.unlabelled,
+            has_ceiling=self.has_ceiling,
+        )
+
+    def mean(self, k: SupportsIndex | None) -> float | None:
+        """The mean recall at one of the report's cutoffs; None when no query was scored.
+
+        Raises:
+            ValueError: The report was not made at this cutoff.
+        """
+        cutoff = check_k(k)
+        if cutoff not in self.cutoffs:
+            known = ", ".join(cutoff_name(one) for one in self.cutoffs)
+            raise ValueError(f"the report has no {cutoff_name(cutoff)}; it has {known}")
+        return self.summary[cutoff_name(cutoff)].mean
+
+    @property
+    def correct_rejection(self) -> float | None:
+        """Share of the queries with nothing relevant for which nothing was retrieved."""
+        return self.rejected / self.rejectable if self.rejectable else None
+
+    def by_tag(self) -> dict[str, dict[str, Summary]]:
+        """The summary of the queries with each tag, tags in alphabetical order."""
+        tags = sorted({tag for query in self.queries for tag in query.tags})
+        return {
+            tag: summarize(
+                [query for query in self.queries if tag in query.tags],
+                self.cutoffs,
+                unlabelled=0,
+                has_ceiling=self.has_ceiling,
+            )
+            for tag in tags
+        }
+
+    def worst(self, count: int = 10) -> tuple[QueryScore, ...]:
+        """The errored queries, then the scored ones that miss something, lowest recall first."""
+        name = cutoff_name(self.cutoffs[-1])
+
+        def badness(query: QueryScore) -> tuple[bool, float]:
+            return query.status == "scored", query.recall[name] or 0.0
+
+        bad = [
+            query
+            for query in self.queries
+            if query.status in ("errored", "not_run")
+            or (query.status == "scored" and query.missing)
+        ]
+        return tuple(sorted(bad, key=badness)[:count])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: None where there is no score, never NaN."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "name": self.name,
+            "k": list(self.cutoffs),
+            "rules": dict(self.rules),
+            "dataset": {"name": self.dataset_name, "fingerprint": self.dataset_fingerprint},
+            "summary": {name: summary.to_dict() for name, summary in self.summary.items()},
+            "correct_rejection": {"rejected": self.rejected, "of": self.rejectable},
+            "absent": self.absent,
+            "unlabelled": self.unlabelled,
+            "has_ceiling": self.has_ceiling,
+            "notes": list(self.notes),
+            "queries": [query.to_dict() for query in self.queries],
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The report as JSON text, ASCII only, so that any text survives any encoding."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON; `Report.load` gives an equal one."""
+        Path(path).write_text(self.to_json(indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        """Read a report that `save` wrote.
+
+        Raises:
+            DatasetError: The file is no report of this version.
+        """
+        try:
+            row = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls.from_dict(row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DatasetError(
+                f"{path}: not a report that this version of chunkrecall reads "
+                f"({type(error).__name__}: {error}) — write it with report.save(path)"
+            ) from error
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Report:
+        """The report that `to_dict` described.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        if row.get("format") != _FORMAT or row.get("version") != _VERSION:
+            raise ValueError(f"expected format {_FORMAT!r} version {_VERSION}")
+        cutoffs = tuple(sorted((check_k(k) for k in row["k"]), key=depth_of))
+        return cls(
+            name=row["name"],
+            cutoffs=cutoffs,
+            queries=tuple(_query_score(query, cutoffs) for query in row["queries"]),
+            rules=row["rules"],
+            notes=tuple(row["notes"]),
+            dataset_name=row["dataset"]["name"],
+            dataset_fingerprint=row["dataset"]["fingerprint"],
+            unlabelled=row["unlabelled"],
+            absent=row["absent"],
+            rejected=row["correct_rejection"]["rejected"],
+            rejectable=row["correct_rejection"]["of"],
+            has_ceiling=row["has_ceiling"],
+        )
+
+    def to_pandas(self) -> DataFrame:
+        """One row for each query, one column for each measure and cutoff; missing scores are NA.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError("pandas", needed_for="Report.to_pandas()") from error
+        rows = [
+            {
+                "query_id": query.query_id,
+                "text": query.text,
+                "status": query.status,
+                **query.recall,
+                **query.hit,
+                **query.complete,
+                "found": list(query.found),
+                "missing": list(query.missing),
+                "retrieved_count": query.retrieved_count,
+                "error": query.error,
+                "latency_s": query.latency_s,
+                "tags": list(query.tags),
+            }
+            for query in self.queries
+        ]
+        frame = pd.DataFrame(rows)
+        measures = [name for name in self.summary if name in frame]
+        return frame.astype(dict.fromkeys(measures, "Float64"))
+
+    def to_markdown(self) -> str:
+        """The tables as GitHub Markdown, every text escaped."""
+        return to_markdown(report_document(self))
+
+    def to_terminal(self, *, width: int | None = None, color: bool = False) -> str:
+        """The tables for a terminal of this width (its own, or 100, by default)."""
+        return to_terminal(report_document(self), width=width, color=color)
+
+    def __str__(self) -> str:
+        return self.to_terminal()
+
+    def __repr__(self) -> str:
+        means = ", ".join(
+            f"{cutoff_name(k)}={self.summary[cutoff_name(k)].mean}" for k in self.cutoffs
+        )
+        return f"Report({self.name!r}, {len(self.queries)} queries, {means})"
+
+    def _repr_html_(self) -> str:
+        return to_html(report_document(self))
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+
+def _query_score(row: Mapping[str, Any], cutoffs: tuple[Cutoff, ...]) -> QueryScore:
+    status = row["status"]
+    if status not in STATUSES:
+        raise ValueError(f"unknown status {status!r}")
+    return QueryScore(
+        query_id=row["query_id"],
+        text=row["text"],
+        status=status,
+        cutoffs=cutoffs,
+        labels=tuple(row["ranks"]),
+        label_ranks=tuple(row["ranks"].values()),
+        retrieved=tuple(row["retrieved"]),
+        retrieved_ids=tuple(row["retrieved_ids"]),
+        retrieved_count=row["retrieved_count"],
+        assigned=row["assigned"],
+        explanation=row["explanation"],
+        error=row["error"],
+        latency_s=row["latency_s"],
+        tags=tuple(row["tags"]),
+    )

@@ -1,0 +1,116 @@
+"""Means over queries, with what they were taken over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chunkrecall.metric import Cutoff, cutoff_name, found_at
+from chunkrecall.report.query_score import QueryScore
+from chunkrecall.statistics import ExactMean
+
+MEASURES = ("recall", "hit", "complete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One measure at one cutoff over all queries.
+
+    `scored + undefined + errored + not_run + unlabelled == total`.
+    """
+
+    mean: float | None
+    """Per-query mean (macro) over `averaged_over` queries; None when there is none."""
+    bound_low: float | None
+    """The mean if every errored query had got 0."""
+    bound_high: float | None
+    """The mean if every errored query had got 1."""
+    ceiling: float | None
+    """The largest mean possible at this cutoff, where below 1: labels may outnumber k."""
+    pooled: float | None
+    """Labels found over labels, all scored queries together (micro); recall only."""
+    averaged_over: int
+    """How many queries entered the mean, those with an assigned value included."""
+    scored: int
+    undefined: int
+    errored: int
+    not_run: int
+    unlabelled: int
+    total: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def summarize(
+    queries: Sequence[QueryScore],
+    cutoffs: Iterable[Cutoff],
+    *,
+    unlabelled: int,
+    has_ceiling: bool,
+) -> dict[str, Summary]:
+    """A summary for each measure and cutoff, by names such as `recall@5`.
+
+    Args:
+        queries: The rows to average.
+        cutoffs: The cutoffs.
+        unlabelled: How many retrievals belong to no labelled query.
+        has_ceiling: Whether one chunk can satisfy one label only, so that k caps recall.
+    """
+    statuses = Counter(query.status for query in queries)
+    scored = [
+        (query.sorted_ranks(), len(query.labels)) for query in queries if query.status == "scored"
+    ]
+    assigned = [(query.status, query.assigned) for query in queries if query.assigned is not None]
+    summaries = {}
+    for measure in MEASURES:
+        for k in cutoffs:
+            mean, pooled, ceiling = _means(measure, k, scored)
+            # Bounds put every errored query at 0 or 1, whatever a policy assigned to it.
+            low = sum(int(value) for status, value in assigned if status != "errored")
+            others = sum(status != "errored" for status, _ in assigned)
+            errored = statuses["errored"]
+            total = sum(int(value) for _, value in assigned)
+            exact = mean.mean(extra=total, extra_count=len(assigned))
+            bound_low = mean.mean(extra=low, extra_count=others + errored)
+            bound_high = mean.mean(extra=low + errored, extra_count=others + errored)
+            summaries[cutoff_name(k, measure)] = Summary(
+                mean=None if exact is None else float(exact),
+                bound_low=None if bound_low is None else float(bound_low),
+                bound_high=None if bound_high is None else float(bound_high),
+                ceiling=ceiling if has_ceiling and measure == "recall" else None,
+                pooled=pooled if measure == "recall" else None,
+                averaged_over=mean.count + len(assigned),
+                scored=statuses["scored"],
+                undefined=statuses["undefined"],
+                errored=errored,
+                not_run=statuses["not_run"],
+                unlabelled=unlabelled,
+                total=len(queries) + unlabelled,
+            )
+    return summaries
+
+
+def _means(
+    measure: str, k: Cutoff, scored: Iterable[tuple[list[int], int]]
+) -> tuple[ExactMean, float | None, float | None]:
+    mean, most = ExactMean(), ExactMean()
+    found_labels = labels = 0
+    for ranks, size in scored:
+        found = found_at(ranks, k)
+        if measure == "recall":
+            mean.add(found, size)
+            most.add(size if k is None else min(k, size), size)
+            found_labels += found
+            labels += size
+        else:
+            mean.add(int(found > 0 if measure == "hit" else found == size), 1)
+    ceiling = most.mean()
+    return (
+        mean,
+        found_labels / labels if labels else None,
+        float(ceiling) if ceiling is not None and ceiling < 1 else None,
+    )

@@ -1,0 +1,122 @@
+"""The report as tables, before anything is escaped or drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chunkrecall.metric import cutoff_name
+from chunkrecall.render import Column, Document, Paragraph, Table, count, share
+
+if TYPE_CHECKING:
+    from chunkrecall.report.query_score import QueryScore
+    from chunkrecall.report.report import Report
+
+_WORST = 10
+_MISSING_SHOWN = 2
+_TEXT_CHARACTERS = 90
+
+
+def report_document(report: Report) -> Document:
+    """Means, statuses, notes and the worst queries with what each missed."""
+    blocks: list[Table | Paragraph] = [
+        Paragraph(_heading(report)),
+        _means(report),
+        Paragraph(_statuses(report)),
+    ]
+    blocks.extend(Paragraph(f"Note: {note}") for note in report.notes)
+    worst = report.worst(_WORST)
+    if worst:
+        blocks.append(_misses(report, worst))
+    return Document(tuple(blocks))
+
+
+def _heading(report: Report) -> str:
+    dataset = f" on {report.dataset_name}" if report.dataset_name else ""
+    queries = count(len(report.queries), "query", "queries")
+    return f"{report.name}{dataset}: {queries}, matched by {report.rules['matcher']}"
+
+
+def _means(report: Report) -> Table:
+    first = next(iter(report.summary.values()))
+    bounds = first.errored > 0
+    columns = [Column("k"), Column("recall", align="right")]
+    if bounds:
+        columns.append(Column("errors as 0 … 1", align="right"))
+    columns += [
+        Column("ceiling", align="right"),
+        Column("pooled", align="right"),
+        Column("hit", align="right"),
+        Column("complete", align="right"),
+    ]
+    rows = []
+    for k in report.cutoffs:
+        recall = report.summary[cutoff_name(k)]
+        row = ["all" if k is None else str(k), share(recall.mean)]
+        if bounds:
+            row.append(f"{share(recall.bound_low)} … {share(recall.bound_high)}")
+        row += [
+            share(recall.ceiling) if recall.ceiling is not None else "",
+            share(recall.pooled),
+            share(report.summary[cutoff_name(k, "hit")].mean),
+            share(report.summary[cutoff_name(k, "complete")].mean),
+        ]
+        rows.append(tuple(row))
+    return Table(None, tuple(columns), tuple(rows))
+
+
+def _statuses(report: Report) -> str:
+    one = next(iter(report.summary.values()))
+    parts = [f"mean over {count(one.averaged_over, 'query', 'queries')}"]
+    for name, number in (
+        ("scored", one.scored),
+        ("undefined", one.undefined),
+        ("errored", one.errored),
+        ("not run", one.not_run),
+        ("unlabelled", one.unlabelled),
+    ):
+        if number or name == "scored":
+            parts.append(f"{number} {name}")
+    text = ", ".join(parts) + f", {one.total} in total."
+    if report.absent:
+        text += f" {count(report.absent, 'query', 'queries')} absent from the run, counted as 0."
+    if report.rejectable:
+        text += " Returned nothing where nothing is relevant: "
+        text += f"{report.rejected} of {report.rejectable}."
+    return text
+
+
+def _misses(report: Report, worst: tuple[QueryScore, ...]) -> Table:
+    name = cutoff_name(report.cutoffs[-1])
+    bad = len(report.worst(len(report.queries)))
+    title = f"Worst {len(worst)} of {bad} queries that missed something" if bad else None
+    rows = tuple(
+        (_cut(query.query_id, 24), _score(query, name), _cut(query.text), _missed(query))
+        for query in worst
+    )
+    columns = (
+        Column("query"),
+        Column(name, align="right"),
+        Column("text", wrap=True),
+        Column("missed", wrap=True),
+    )
+    return Table(title, columns, rows)
+
+
+def _score(query: QueryScore, name: str) -> str:
+    return share(query.recall[name]) if query.status == "scored" else query.status
+
+
+def _missed(query: QueryScore) -> str:
+    if query.status != "scored":
+        return query.error or query.reason
+    parts = []
+    for label in query.missing[:_MISSING_SHOWN]:
+        rank = query.ranks[label]
+        parts.append(_cut(label) + (f" (rank {rank})" if rank is not None else ""))
+    if len(query.missing) > _MISSING_SHOWN:
+        parts.append(f"… and {len(query.missing) - _MISSING_SHOWN} more")
+    return " ¦ ".join(parts)
+
+
+def _cut(text: str, limit: int = _TEXT_CHARACTERS) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

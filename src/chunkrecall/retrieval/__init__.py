@@ -1,0 +1,234 @@
+"""The retrieval loop: the only place with concurrency, retries, time-outs and progress.
+
+`retrieve` starts no event loop for a retriever that can be called synchronously, so it works in a
+notebook; `aretrieve` stays on the caller's loop and blocks it nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from chunkrecall.adapters import adapt, loaded_frameworks
+from chunkrecall.metric import check_k
+from chunkrecall.records import DatasetInput, Run, as_dataset
+from chunkrecall.render import printable
+from chunkrecall.retrieval import tasks, threads
+from chunkrecall.retrieval.attempt import Attempt
+from chunkrecall.retrieval.progress import progress_bar
+from chunkrecall.retrieval.session import OnError, Session, describe_error
+
+if TYPE_CHECKING:
+    from chunkrecall.adapters import Adapter
+    from chunkrecall.records import Chunks, Dataset
+
+__all__ = ["Attempt", "OnError", "aretrieve", "describe_error", "retrieve"]
+
+_NOTEWORTHY_S = 0.005
+
+
+def retrieve(
+    retriever: object,
+    dataset: DatasetInput,
+    *,
+    depth: int | None = None,
+    on_error: OnError = "record",
+    max_concurrency: int = 8,
+    timeout_s: float | None = None,
+    retries: int = 2,
+    use_threads: bool = False,
+    progress: bool | None = None,
+    name: str | None = None,
+) -> Run:
+    """Ask the retriever every query of the dataset once; the ranked lists in dataset order.
+
+    A retriever that has nothing but an async method gets one private event loop in one helper
+    thread for the whole run. Every other one is called in threads that run in a copy of the
+    caller's context, or in the calling thread where `max_concurrency` is 1 and no time-out is set.
+
+    Args:
+        retriever: Whatever `adapt` takes.
+        dataset: What to ask; labels are not looked at.
+        depth: How many chunks to ask for where a retriever is made here, of an index or a vector
+            store. Any other retriever's own depth is left alone.
+        on_error: "raise" stops at the first query that fails for good; otherwise its ranking
+            carries the error.
+        max_concurrency: How many calls may run at a time, at least 1.
+        timeout_s: Seconds that one attempt may take.
+        retries: How often a query is asked again after a transient failure: connection and time-out
+            errors, status 408, 429 and 5xx. Exponential backoff with jitter.
+        use_threads: Call in threads even where the retriever has an async method; one that has
+            nothing else gets an event loop of its own for each call.
+        progress: True, False, or None: only on a terminal.
+        name: The run's name; the retriever's own otherwise.
+
+    Raises:
+        UnsupportedRetrieverError: The object cannot be asked.
+        RetrievalError: A query failed and `on_error` is "raise".
+    """
+    limits = _limits(max_concurrency, timeout_s, retries, on_error)
+    with _session(retriever, dataset, depth, limits, progress=progress) as session:
+        by_threads = use_threads or session.adapter.has_sync
+        _drive(session, limits, by_threads=by_threads, use_threads=use_threads)
+        if session.wrong_way is not None and not use_threads:
+            session.note_switch("async" if by_threads else "sync")
+            _drive(session, limits, by_threads=not by_threads, use_threads=False)
+    return session.run(name)
+
+
+async def aretrieve(
+    retriever: object,
+    dataset: DatasetInput,
+    *,
+    depth: int | None = None,
+    on_error: OnError = "record",
+    max_concurrency: int = 8,
+    timeout_s: float | None = None,
+    retries: int = 2,
+    use_threads: bool = False,
+    progress: bool | None = None,
+    name: str | None = None,
+) -> Run:
+    """`retrieve` on the caller's event loop.
+
+    A retriever with native async code is awaited here; any other is called in our own threads, so
+    that it neither blocks the loop nor waits for asyncio's small executor. Arguments and errors are
+    those of `retrieve`.
+    """
+    limits = _limits(max_concurrency, timeout_s, retries, on_error)
+    with _session(retriever, dataset, depth, limits, progress=progress) as session:
+        by_threads = use_threads or not session.adapter.has_async
+        await _adrive(session, limits, by_threads=by_threads, use_threads=use_threads)
+        if session.wrong_way is not None and not use_threads:
+            session.note_switch("async" if by_threads else "sync")
+            await _adrive(session, limits, by_threads=not by_threads, use_threads=False)
+    return session.run(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    max_concurrency: int
+    timeout_s: float | None
+    retries: int
+    on_error: OnError
+
+
+@contextmanager
+def _session(
+    retriever: object,
+    dataset: DatasetInput,
+    depth: int | None,
+    limits: _Limits,
+    *,
+    progress: bool | None,
+) -> Iterator[Session]:
+    """Everything around the calls; raises what the caller asked to be told."""
+    labelled: Dataset = as_dataset(dataset)
+    adapter = adapt(retriever).at_depth(check_k(depth))
+    with ExitStack() as stack:
+        label = printable(f"retrieving with {adapter.name}", limit=60)
+        bar = progress_bar(len(labelled), label, progress=progress)
+        advance = stack.enter_context(bar)
+        if not adapter.tracing:
+            for framework in loaded_frameworks():
+                stack.enter_context(framework.quiet())
+        session = Session(
+            adapter,
+            labelled.queries,
+            retries=limits.retries,
+            on_error=limits.on_error,
+            advance=advance,
+        )
+        session.settings = {
+            "retriever": dict(adapter.describe()),
+            "asked_depth": depth,
+            "max_concurrency": limits.max_concurrency,
+            "timeout_s": limits.timeout_s,
+            "retries": limits.retries,
+        }
+        yield session
+    if session.failure is not None:
+        raise session.failure
+
+
+def _drive(session: Session, limits: _Limits, *, by_threads: bool, use_threads: bool) -> None:
+    if not by_threads:
+        with _overlap_noted(session, limits):
+            tasks.drive(session, max_concurrency=limits.max_concurrency, timeout_s=limits.timeout_s)
+    elif limits.max_concurrency == 1 and limits.timeout_s is None and not use_threads:
+        threads.drive_inline(session, session.adapter.retrieve)
+    else:
+        threads.drive(
+            session,
+            _call_of(session.adapter),
+            max_concurrency=limits.max_concurrency,
+            timeout_s=limits.timeout_s,
+        )
+
+
+async def _adrive(
+    session: Session, limits: _Limits, *, by_threads: bool, use_threads: bool
+) -> None:
+    del use_threads  # decided the way already; here to mirror the sync twin
+    if not by_threads:
+        with _overlap_noted(session, limits):
+            await tasks.adrive(
+                session, max_concurrency=limits.max_concurrency, timeout_s=limits.timeout_s
+            )
+    else:
+        await threads.adrive(
+            session,
+            _call_of(session.adapter),
+            max_concurrency=limits.max_concurrency,
+            timeout_s=limits.timeout_s,
+        )
+
+
+def _call_of(adapter: Adapter) -> Callable[[str], Chunks]:
+    """How a worker thread calls the retriever: its sync method, else its own loop for each call."""
+    if adapter.has_sync:
+        return adapter.retrieve
+    return lambda text: asyncio.run(adapter.aretrieve(text))
+
+
+@contextmanager
+def _overlap_noted(session: Session, limits: _Limits) -> Iterator[None]:
+    """Notes when concurrent calls took as long as they would have one after another."""
+    started = perf_counter()
+    yield
+    wall_s = perf_counter() - started
+    latencies = [r.latency_s for r in session.rankings if r is not None and r.latency_s is not None]
+    total_s = sum(latencies)
+    if (
+        limits.max_concurrency > 1
+        and len(latencies) > 1
+        and total_s / len(latencies) > _NOTEWORTHY_S
+        and total_s < wall_s * 1.1
+    ):
+        session.notes.append(
+            f"no overlap observed: {len(latencies)} calls took {wall_s:.1f} s, as long as one "
+            f"after another, although max_concurrency={limits.max_concurrency}: the retriever's "
+            "async method blocks the event loop — use_threads=True calls it in threads"
+        )
+
+
+def _limits(
+    max_concurrency: int, timeout_s: float | None, retries: int, on_error: OnError
+) -> _Limits:
+    if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int):
+        raise TypeError(f"max_concurrency must be an integer, got {max_concurrency!r}")
+    if max_concurrency < 1:
+        raise ValueError(f"max_concurrency must be at least 1, got {max_concurrency}")
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"retries must be an integer, got {retries!r}")
+    if retries < 0:
+        raise ValueError(f"retries must not be negative, got {retries}")
+    if timeout_s is not None and not timeout_s > 0:
+        raise ValueError(f"timeout_s must be positive or None, got {timeout_s!r}")
+    if on_error not in ("record", "zero", "raise"):
+        raise ValueError(f"on_error must be 'record', 'zero' or 'raise', got {on_error!r}")
+    return _Limits(max_concurrency, timeout_s, retries, on_error)

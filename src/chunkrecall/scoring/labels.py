@@ -1,0 +1,189 @@
+"""The labels of each query under the active matcher, settled before anything is retrieved."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chunkrecall.errors import DatasetError, Problem
+from chunkrecall.matching import Matcher, check_matcher, default_matcher
+
+if TYPE_CHECKING:
+    from chunkrecall.records import Dataset, Label, Query
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveLabels:
+    """The distinct labels of one query that count."""
+
+    names: tuple[str, ...] = ()
+    """How each is called in the report; distinct."""
+    members: tuple[tuple[Label, ...], ...] = ()
+    """For each label the alternatives that satisfy it; one where it is no group."""
+    keys: tuple[tuple[Hashable, ...], ...] = ()
+    """For each label the keys of its members; unused for a matcher without keys."""
+    wanted: frozenset[Hashable] = frozenset()
+    """All keys together."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPlan:
+    """A dataset's labels as one matcher sees them."""
+
+    matcher: Matcher
+    queries: tuple[ActiveLabels, ...]
+    has_groups: bool
+    notes: tuple[str, ...]
+
+
+def plan_labels(dataset: Dataset, matcher: Matcher | None, relevance_level: int) -> LabelPlan:
+    """Merge each query's labels by the matcher's key, after those below the level are removed.
+
+    Raises:
+        ValueError: A label that the matcher cannot read.
+        DatasetError: One label, as the matcher sees it, with different grades.
+    """
+    everything = [
+        member
+        for query in dataset.queries
+        for label in query.relevant or ()
+        for member in label.members
+    ]
+    chosen = default_matcher(everything) if matcher is None else check_matcher(matcher)
+    _refuse_unreadable(dataset, chosen)
+    planned: list[ActiveLabels] = []
+    merged: list[tuple[str, int, int]] = []
+    problems: list[Problem] = []
+    for query in dataset.queries:
+        labels, listed = _active(query, chosen, relevance_level, problems)
+        if listed != len(labels.names):
+            merged.append((query.query_id, listed, len(labels.names)))
+        planned.append(labels)
+    if problems:
+        raise DatasetError(problems)
+    has_groups = any(len(members) > 1 for labels in planned for members in labels.members)
+    return LabelPlan(chosen, tuple(planned), has_groups, _notes(chosen, merged, everything))
+
+
+def _active(
+    query: Query, matcher: Matcher, relevance_level: int, problems: list[Problem]
+) -> tuple[ActiveLabels, int]:
+    """The query's labels, and how many were listed at this level."""
+    if not query.relevant:
+        return ActiveLabels(), 0
+    grades: dict[Hashable, int] = {}
+    distinct: dict[frozenset[Hashable], dict[Hashable, Label]] = {}
+    listed = 0
+    for label in query.relevant:
+        members: dict[Hashable, Label] = {}
+        for member in label.members:
+            key = label_key(matcher, member)
+            grade = grades.setdefault(key, member.grade)
+            if grade != member.grade:
+                problems.append(
+                    Problem(
+                        f"query {query.query_id!r}",
+                        f"under {matcher.describe()} the label {str(member)!r:.120} has the grades "
+                        f"{grade} and {member.grade} — keep one of them",
+                    )
+                )
+            if member.grade >= relevance_level:
+                members.setdefault(key, member)
+        if members:
+            listed += 1
+            distinct.setdefault(frozenset(members), members)
+    names: dict[str, None] = {}
+    for members in distinct.values():
+        name = " | ".join(_name(key, member) for key, member in members.items())
+        number = 2
+        while name in names:  # two labels that read alike under a matcher of the caller's own
+            name = f"{name} #{number}"
+            number += 1
+        names[name] = None
+    keys = tuple([tuple(members) for members in distinct.values()])
+    active = ActiveLabels(
+        tuple(names),
+        tuple([tuple(members.values()) for members in distinct.values()]),
+        keys,
+        frozenset([key for one in keys for key in one]),
+    )
+    return active, listed
+
+
+def label_key(matcher: Matcher, label: Label) -> Hashable:
+    """What a label merges by: the matcher's key, else its text, or its id where it has no text."""
+    key = getattr(matcher, "key", None)
+    if callable(key):
+        made: Hashable = key(label)
+        return made
+    return ("text", label.text) if label.text is not None else ("id", label.chunk_id)
+
+
+def _name(key: Hashable, label: Label) -> str:
+    return (
+        key if key == label.chunk_id and isinstance(key, str) and key != label.text else str(label)
+    )
+
+
+def _refuse_unreadable(dataset: Dataset, matcher: Matcher) -> None:
+    """Let the matcher look at every label, against no chunks, and collect its refusals."""
+    problems = []
+    for query in dataset.queries:
+        for label in query.relevant or ():
+            try:
+                matcher.first_ranks(label.members, ())
+                for member in label.members:
+                    label_key(matcher, member)
+            except ValueError as error:
+                problems.append(f"query {query.query_id!r}: {error}")
+    if problems:
+        shown = "\n".join(problems[:_NAMED])
+        rest = len(problems) - _NAMED
+        raise ValueError(shown + (f"\n… and {rest} more" if rest > 0 else ""))
+
+
+def _notes(
+    matcher: Matcher, merged: Sequence[tuple[str, int, int]], labels: Sequence[Label]
+) -> tuple[str, ...]:
+    notes = []
+    if merged:
+        named = ", ".join(
+            f"{query!r} {before} → {after}" for query, before, after in merged[:_NAMED]
+        )
+        rest = len(merged) - _NAMED
+        notes.append(
+            f"labels that are one label under {matcher.describe()} were merged and count once: "
+            + named
+            + (f" and {rest} more queries" if rest > 0 else "")
+        )
+    if any(label.text is not None for label in labels) and _reads_ids(matcher, labels):
+        notes.append(
+            f"matched by {matcher.describe()}: the texts that the labels carry were not compared"
+        )
+    return tuple(notes)
+
+
+def _reads_ids(matcher: Matcher, labels: Sequence[Label]) -> bool:
+    return all(
+        label.chunk_id is not None
+        and label.chunk_id != label.text
+        and label_key(matcher, label) == label.chunk_id
+        for label in labels
+    )
+
+
+def first_ranks_in(
+    ranks: Mapping[Hashable, int], keys: Sequence[Sequence[Hashable]]
+) -> tuple[int | None, ...]:
+    """For each label, of the given keys, the smallest rank that any of its keys has."""
+    return tuple(
+        [
+            ranks.get(one[0])
+            if len(one) == 1
+            else min([ranks[key] for key in one if key in ranks], default=None)
+            for one in keys
+        ]
+    )
