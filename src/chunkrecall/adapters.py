@@ -38,15 +38,30 @@ class AwaitableReturnedError(TypeError):
 class Adapter(Protocol):
     """One retriever, asked the same way whatever it is."""
 
-    name: str
-    has_sync: bool
-    """Whether `retrieve` works at all."""
-    has_async: bool
-    """Whether `aretrieve` is native: it neither blocks the loop nor borrows a thread pool."""
-    tracing: bool
-    """Whether the caller asked for the framework's own tracing."""
-    notes: tuple[str, ...]
-    """What a reader of the scores should know of how the retriever was made."""
+    @property
+    def name(self) -> str:
+        """What the run is called by default."""
+        ...
+
+    @property
+    def has_sync(self) -> bool:
+        """Whether `retrieve` works at all."""
+        ...
+
+    @property
+    def has_async(self) -> bool:
+        """Whether `aretrieve` is native: it neither blocks the loop nor borrows a thread pool."""
+        ...
+
+    @property
+    def tracing(self) -> bool:
+        """Whether the caller asked for the framework's own tracing."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the scores should know of how the retriever was made."""
+        ...
 
     def at_depth(self, depth: int | None) -> Adapter:
         """An adapter that asks for this many chunks, where we make the retriever; else itself."""
@@ -126,7 +141,7 @@ def adapt(retriever: object) -> Adapter:
         return FunctionAdapter(retriever)
     hint = next((f".{n}" for n in ("retrieve", "invoke", "search") if hasattr(retriever, n)), None)
     raise UnsupportedRetrieverError(
-        f"cannot ask a {type(retriever).__name__} for chunks: pass a LangChain or LlamaIndex "
+        f"cannot ask {type(retriever).__name__} for chunks: pass a LangChain or LlamaIndex "
         "retriever, or a function that takes the query text and returns chunks"
         + (f", for example lambda text: retriever{hint}(text)" if hint else "")
     )
@@ -185,7 +200,7 @@ class FunctionAdapter:
         }
 
     def is_wrong_way(self, error: Exception) -> bool:
-        """Whether a plain function gave an awaitable, as `lambda text: store.asearch(text)` does."""
+        """Whether a plain function gave an awaitable: `lambda text: store.asearch(text)`."""
         return isinstance(error, AwaitableReturnedError)
 
 
@@ -209,7 +224,7 @@ def to_chunks(value: object) -> Chunks:
         return to_chunks(_contained(value))
     items = value if isinstance(value, list) else list(_items(value))
     if all(type(item) is str for item in items):
-        return Chunks(items.copy())
+        return Chunks([str(item) for item in items])
     chunks = _framework_chunks(items)
     if chunks is not None:
         return chunks

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from html import unescape
 from typing import Literal, Protocol, runtime_checkable
 from unicodedata import normalize
 
 from chunkrecall.metric import hit_positions
 from chunkrecall.records import Chunk, Chunks, Label
-from chunkrecall.text import collapse_whitespace, strip_accents, strip_invisible
+from chunkrecall.text import collapse_whitespace, strip_accents, strip_invisible, unescape_html
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -113,7 +112,7 @@ class NormalizedText:
     def normalize(self, text: str) -> str:
         """The text after all steps."""
         if self.unescape_html:
-            text = unescape(text)
+            text = unescape_html(text)
         if self.strip_invisible:
             text = strip_invisible(text)
         if self.unicode:

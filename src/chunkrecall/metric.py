@@ -52,7 +52,7 @@ def check_ks(k: Cutoffs) -> tuple[Cutoff, ...]:
             message = f"k must name at least one cutoff; got {k!r}"
             raise ValueError(message)
         return tuple(sorted(cutoffs, key=depth_of))
-    return (check_k(k),)
+    return (check_k(k),)  # type: ignore[arg-type]  # a bytes object is refused there
 
 
 def depth_of(k: Cutoff) -> float:
@@ -189,7 +189,7 @@ def check_label_text(text: str, place: str) -> None:
         raise ValueError(message)
 
 
-def _ranked(values: Iterable[object], place: str) -> list[object]:
+def _ranked(values: object, place: str) -> list[object]:
     """A list in ranked order, or a TypeError that names the place."""
     if isinstance(values, (str, bytes, bytearray)):
         message = (
@@ -198,7 +198,8 @@ def _ranked(values: Iterable[object], place: str) -> list[object]:
         )
         raise TypeError(message)
     if isinstance(values, (AbstractSet, dict)) or not isinstance(values, Iterable):
-        message = f"{place} must be a list in ranked order, got {type(values).__name__}"
+        order = "" if "relevant" in place else " in ranked order"
+        message = f"{place} must be a list of strings{order}, got {type(values).__name__}"
         raise TypeError(message)
     return list(values)
 
@@ -209,7 +210,7 @@ def _strings(items: Iterable[object], place: str) -> None:
             raise _not_a_string(place, position, item)
 
 
-def _wanted(relevant: Iterable[str], place: str) -> set[str]:
+def _wanted(relevant: object, place: str) -> set[str]:
     """The distinct relevant texts, each checked."""
     items = relevant if isinstance(relevant, (set, frozenset)) else _ranked(relevant, place)
     _strings(items, place)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, Never, NoReturn, TypeAlias
 
 import pydantic_core
 
@@ -18,6 +18,7 @@ Serialized: TypeAlias = "str | Sequence[str] | Sequence[Sequence[str]]"
 _TEMPLATES = ("recall_at_k",)
 _CONFIG_KEYS = ("k", "threshold")
 _DEFAULT_THRESHOLD = 0.5
+_RETRIEVER_METHODS = ("invoke", "retrieve", "as_retriever", "aretrieve", "similarity_search")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ def evaluate(
     hypothesis: Serialized,
     reference: Serialized,
     eval_config: Mapping[str, Any] | None = None,
+    **unknown: Never,
 ) -> EvalResult | list[EvalResult]:
     """Recall@K of ranked lists that come as JSON text.
 
@@ -87,8 +89,10 @@ def evaluate(
         ValueError: An unknown template or configuration key, a bad k or threshold, a row that is
             not a JSON array, a blank relevant chunk, or a batch with rows missing on one side.
             Rows are numbered from 0.
-        TypeError: An element that is no string, or an argument of another kind.
+        TypeError: An element that is no string, a retriever, or an unknown argument.
     """
+    for name in unknown:
+        _refuse_keyword(name)
     if eval_name not in _TEMPLATES:
         _unknown("template", eval_name, _TEMPLATES)
     k, threshold = _config(eval_config)
@@ -167,7 +171,7 @@ def _check_side(name: str, value: object) -> None:
         return
     if isinstance(value, (list, tuple)):
         return
-    if any(hasattr(value, method) for method in ("invoke", "retrieve", "get_relevant_documents")):
+    if callable(value) or any(hasattr(value, method) for method in _RETRIEVER_METHODS):
         raise TypeError(
             f"{name} is a retriever ({type(value).__name__}): call evaluate_retriever(retriever, "
             "dataset), which runs it and scores what it returns"
@@ -265,6 +269,16 @@ def _config(eval_config: Mapping[str, Any] | None) -> tuple[Cutoff, float]:
     ):
         raise ValueError(f"eval_config: threshold must be a number from 0 to 1, got {threshold!r}")
     return check_k(eval_config.get("k")), threshold
+
+
+def _refuse_keyword(name: str) -> NoReturn:
+    if name in _CONFIG_KEYS:
+        hint = f"write eval_config={{{name!r}: …}}"
+    else:
+        near = get_close_matches(name, ("hypothesis", "reference", "eval_config"), n=1)
+        known = "hypothesis (retrieved), reference (relevant), eval_config"
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
+    raise TypeError(f"evaluate() has no argument {name!r}; {hint}")
 
 
 def _unknown(what: str, name: object, known: Sequence[str]) -> NoReturn:

@@ -205,7 +205,7 @@ def _after(steps: Collection[str], wanted: str, text: str) -> tuple[str, str]:
 
 def _needed_steps(wanted: str, text: str) -> list[str]:
     """The steps none of which can be left out, in their order; empty if all are not enough."""
-    needed = list(_LIGHTEST_FIRST)
+    needed: list[str] = list(_LIGHTEST_FIRST)
     sides = _after(needed, wanted, text)
     if sides[0] != sides[1]:
         return []

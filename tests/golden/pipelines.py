@@ -58,8 +58,7 @@ def _langchain(corpus: list[dict[str, Any]], kind: str) -> Any:
     from chunkrecall.demo.pipelines import langchain_embedding, load_embed
 
     documents = [
-        Document(page_content=row["text"], metadata=row["metadata"], id=row["id"])
-        for row in corpus
+        Document(page_content=row["text"], metadata=row["metadata"], id=row["id"]) for row in corpus
     ]
     if kind.startswith("bm25"):
         from langchain_community.retrievers import BM25Retriever

@@ -33,7 +33,7 @@ def read_qrels(path: Path) -> Dataset:
 def read_run(path: Path, cut: int | None) -> dict[str, list[Chunk]]:
     scored: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for line in path.read_text().splitlines():
-        query_id, _, document, _, value, _ = line.split()
+        query_id, _, document, _, value = line.split()[:5]
         scored[query_id].append((float(value), document))
     return {
         query_id: [Chunk(text="", chunk_id=d) for _, d in sorted(rows, reverse=True)[:cut]]

@@ -94,7 +94,9 @@ def test_permuting_the_queries_changes_no_number(rows: Any, k: Any, data: st.Dat
     one, other = _score(rows, straight, k), _score(rows, mixed, k)
     assert one.summary == other.summary
     assert one.dataset_fingerprint == other.dataset_fingerprint
-    assert {q.query_id: q.recall for q in one.queries} == {q.query_id: q.recall for q in other.queries}
+    assert {q.query_id: q.recall for q in one.queries} == {
+        q.query_id: q.recall for q in other.queries
+    }
 
 
 @given(st.lists(st.tuples(ranked, wanted), min_size=1, max_size=6), cutoffs)
@@ -109,7 +111,9 @@ def test_scoring_the_batch_kernel_and_the_single_kernel_agree(rows: Any, k: Any)
 
 @given(
     st.lists(
-        st.tuples(st.lists(words, max_size=10, unique=True), st.lists(words, min_size=1, max_size=5)),
+        st.tuples(
+            st.lists(words, max_size=10, unique=True), st.lists(words, min_size=1, max_size=5)
+        ),
         min_size=1,
         max_size=5,
     ),

@@ -1,4 +1,3 @@
-import sys
 import unicodedata
 from time import perf_counter
 
@@ -35,7 +34,6 @@ def test_every_default_ignorable_code_point_is_removed(first, last):
 def test_the_neighbours_of_the_invisible_ranges_stay():
     neighbours = [chr(code) for first, last in INVISIBLE for code in (first - 1, last + 1)]
     kept = [one for one in neighbours if strip_invisible(one)]
-    # U+17B6 and the like are visible; only FFEF–FFF0 style ranges could touch, and none does.
     assert kept == neighbours
 
 
@@ -73,7 +71,7 @@ def test_stripping_accents_gives_the_asked_form(form):
 def test_only_nonspacing_marks_are_ever_dropped():
     dropped = [
         code
-        for code in range(sys.maxunicode + 1)
+        for code in range(0x20000)
         if strip_accents(f"a{chr(code)}", "NFD") == "a" and not 0xD800 <= code < 0xE000
     ]
     assert {unicodedata.category(chr(code)) for code in dropped} == {"Mn"}

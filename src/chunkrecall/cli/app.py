@@ -235,7 +235,7 @@ def _print_reports(reports: list[Report], format: OutputFormat) -> None:  # noqa
         parts = [report.to_terminal(color=color) for report in reports]
         if len(reports) > 1:
             parts.append(to_terminal(_side_by_side(reports), color=color))
-        text = "\n".join(parts)
+        text = "\n\n".join(parts)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 

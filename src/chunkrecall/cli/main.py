@@ -10,14 +10,19 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
-import click
+import typer
 
 from chunkrecall.cli.app import app
 from chunkrecall.cli.exits import BAD_INPUT, INTERRUPTED, CannotLoadError, Exit, Failure
 from chunkrecall.errors import ChunkRecallError
 from chunkrecall.render import printable
+
+# typer carries its own copy of click from 0.27 on and uses the installed one before.
+_ClickException: Any = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -36,10 +41,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _code(arguments: list[str] | None) -> int:
     try:
         code = app(arguments, prog_name="chunkrecall", standalone_mode=False)
-    except click.ClickException as error:
+    except _ClickException as error:
         error.show()
         return BAD_INPUT
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _say("interrupted")
         return INTERRUPTED
     except Exit as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from langchain_core.retrievers import BaseRetriever
     from llama_index.core.base.base_retriever import BaseRetriever as LlamaIndexRetriever
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.schema import TextNode
+    from llama_index.core.schema import BaseNode
 
     from chunkrecall.records import Chunk
 
@@ -37,8 +37,7 @@ def load_embed() -> Callable[[Sequence[str]], list[list[float]]]:
     model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
 
     def embed(texts: Sequence[str]) -> list[list[float]]:
-        vectors: list[list[float]] = model.embed(list(texts), norm=True).tolist()
-        return vectors
+        return [vector.tolist() for vector in model.embed(list(texts), norm=True)]
 
     return embed
 
@@ -81,7 +80,10 @@ def llama_index_bm25(chunks: Sequence[Chunk], *, depth: int) -> LlamaIndexRetrie
     except ImportError as error:
         raise MissingExtraError("demo", needed_for="the demo") from error
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs at DEBUG by default
-    return BM25Retriever.from_defaults(nodes=_nodes(chunks), similarity_top_k=depth)
+    retriever: LlamaIndexRetriever = BM25Retriever.from_defaults(
+        nodes=_nodes(chunks), similarity_top_k=depth
+    )
+    return retriever
 
 
 def langchain_embedding(embed: Callable[[Sequence[str]], list[list[float]]]) -> Embeddings:
@@ -118,10 +120,10 @@ def llama_index_embedding(embed: Callable[[Sequence[str]], list[list[float]]]) -
     return DemoEmbedding()
 
 
-def _nodes(chunks: Sequence[Chunk]) -> list[TextNode]:
+def _nodes(chunks: Sequence[Chunk]) -> list[BaseNode]:
     from llama_index.core.schema import TextNode
 
-    nodes = []
+    nodes: list[BaseNode] = []
     for chunk in chunks:
         metadata: dict[str, Any] = dict(chunk.metadata)
         # Only the text is embedded: LlamaIndex would put the metadata in front of it.

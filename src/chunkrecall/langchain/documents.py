@@ -44,20 +44,20 @@ def documents_to_texts(documents: Iterable[object], *, text_from: TextFrom = Non
 
 def chunks_of_documents(items: Sequence[object], text_from: TextFrom = None) -> Chunks | None:
     """The chunks of a list of Documents or (Document, score) pairs; None for anything else."""
-    scores: list[float | None] | None = None
+    scores: list[float | None] = []
+    is_scored = False
     documents: list[Document] = []
     for item in items:
         if isinstance(item, Document):
             documents.append(item)
         elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Document):
-            scores = [None] * len(documents) if scores is None else scores
             documents.append(item[0])
+            is_scored = True
             scores.append(to_chunk(("", item[1]), len(documents) - 1).score)
             continue
         else:
             return None
-        if scores is not None:
-            scores.append(None)
+        scores.append(None)
     if text_from is None:
         texts = [document.page_content for document in documents]
     else:
@@ -72,7 +72,7 @@ def chunks_of_documents(items: Sequence[object], text_from: TextFrom = None) -> 
     return Chunks(
         texts,
         ids if any(ids) else None,
-        scores=scores,
+        scores=scores if is_scored else None,
         metadatas=metadatas if any(metadatas) else None,
     )
 

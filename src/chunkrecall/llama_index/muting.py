@@ -14,8 +14,7 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any
 
-from llama_index.core.instrumentation import root_dispatcher
-from llama_index.core.instrumentation.dispatcher import Dispatcher
+from llama_index.core import instrumentation
 from llama_index.core.instrumentation.span_handlers import NullSpanHandler
 
 _QUIET: ContextVar[bool] = ContextVar("chunkrecall_llama_index_quiet", default=False)
@@ -97,9 +96,9 @@ def muted() -> Iterator[None]:
         _GATES.down()
 
 
-def _dispatchers() -> list[Dispatcher]:
-    manager = root_dispatcher.manager
-    return [root_dispatcher] if manager is None else list(manager.dispatchers.values())
+def _dispatchers() -> list[Any]:
+    root = instrumentation.get_dispatcher("root")  # type: ignore[attr-defined]  # public all the same
+    return [root] if root.manager is None else list(root.manager.dispatchers.values())
 
 
 def _is_open(handler: object) -> bool:

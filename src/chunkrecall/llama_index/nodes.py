@@ -76,7 +76,7 @@ def _text(node: BaseNode, text_from: TextFrom) -> str:
     if text_from is None:
         # The abstract default is MetadataMode.ALL, which glues the metadata in front.
         text = node.get_content(metadata_mode=MetadataMode.NONE)
-        return "" if text is None else text
+        return text or ""
     if callable(text_from):
         return text_from(node)
     if text_from not in node.metadata:

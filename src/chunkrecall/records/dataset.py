@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -144,6 +144,9 @@ class Dataset(BaseModel):
     def __contains__(self, query_id: object) -> bool:
         return query_id in self._by_id
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def __repr__(self) -> str:
         return f"Dataset({len(self)} queries, name={self.name!r})"
 
@@ -159,10 +162,11 @@ def as_dataset(dataset: DatasetInput) -> Dataset:
     if isinstance(dataset, Dataset):
         return dataset
     if isinstance(dataset, Mapping):
+        labelled = cast("Mapping[str, Any]", dataset)  # an iterable of queries may be a mapping too
         return Dataset(
             [
                 Query(query_id=text, text=text, relevant=relevant)
-                for text, relevant in dataset.items()
+                for text, relevant in labelled.items()
             ]
         )
     if isinstance(dataset, Sequence) and not isinstance(dataset, (str, bytes)):

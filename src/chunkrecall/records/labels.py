@@ -161,6 +161,8 @@ def _label(item: object, place: str) -> Label:
             raise ValueError(f"{place}: a label must not be blank, got {item!r} — remove it")
         return Label(text=item)
     if isinstance(item, (list, tuple)):
+        if any(isinstance(member, (list, tuple)) for member in item):
+            raise ValueError(f"{place}: a group of alternatives cannot hold another group")
         members = [_label(member, f"{place}[{index}]") for index, member in enumerate(item)]
         if not members:
             raise ValueError(f"{place}: a group of alternatives must not be empty")

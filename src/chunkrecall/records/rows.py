@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import date, datetime, time
 from typing import Any
 
+from pydantic import ValidationError
+
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.records.chunks import Chunk, Ranking, Run
 from chunkrecall.records.dataset import Dataset
@@ -275,11 +277,10 @@ def _json(value: object) -> str:
 
 def _first_line(error: ValueError) -> str:
     """Pydantic's words for one label, without its report layout."""
-    errors = getattr(error, "errors", None)
-    if callable(errors):
+    if isinstance(error, ValidationError):
         return "; ".join(
             ".".join(map(str, one["loc"])) + (": " if one["loc"] else "") + str(one["msg"])
-            for one in errors(include_url=False)
+            for one in error.errors(include_url=False)
         ).removeprefix("Value error, ")
     return str(error)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chunkrecall.metric import cutoff_name
 from chunkrecall.render import Column, Document, Paragraph, Table, count, share
+from chunkrecall.text import NearMisses
 
 if TYPE_CHECKING:
     from chunkrecall.report.query_score import QueryScore
@@ -88,7 +89,8 @@ def _statuses(report: Report) -> str:
 def _misses(report: Report, worst: tuple[QueryScore, ...]) -> Table:
     name = cutoff_name(report.cutoffs[-1])
     bad = len(report.worst(len(report.queries)))
-    title = f"Worst {len(worst)} of {bad} queries that missed something" if bad else None
+    queries = count(bad, "query", "queries")
+    title = f"Worst {len(worst)} of {queries} that missed something or failed"
     rows = tuple(
         (_cut(query.query_id, 24), _score(query, name), _cut(query.text), _missed(query))
         for query in worst
@@ -110,9 +112,12 @@ def _missed(query: QueryScore) -> str:
     if query.status != "scored":
         return query.error or query.reason
     parts = []
+    near_misses = NearMisses(query.retrieved)
     for label in query.missing[:_MISSING_SHOWN]:
         rank = query.ranks[label]
-        parts.append(_cut(label) + (f" (rank {rank})" if rank is not None else ""))
+        near = near_misses.find(label) if rank is None else None
+        where = f" (rank {rank})" if rank is not None else ""
+        parts.append(_cut(label) + (f" (rank {near[0]} is {near[1]})" if near else where))
     if len(query.missing) > _MISSING_SHOWN:
         parts.append(f"… and {len(query.missing) - _MISSING_SHOWN} more")
     return " ¦ ".join(parts)

@@ -227,8 +227,12 @@ def _limits(
         raise TypeError(f"retries must be an integer, got {retries!r}")
     if retries < 0:
         raise ValueError(f"retries must not be negative, got {retries}")
-    if timeout_s is not None and not timeout_s > 0:
-        raise ValueError(f"timeout_s must be positive or None, got {timeout_s!r}")
+    if timeout_s is not None and (
+        isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0
+    ):
+        raise ValueError(
+            f"timeout_s must be a positive number of seconds or None, got {timeout_s!r}"
+        )
     if on_error not in ("record", "zero", "raise"):
         raise ValueError(f"on_error must be 'record', 'zero' or 'raise', got {on_error!r}")
     return _Limits(max_concurrency, timeout_s, retries, on_error)

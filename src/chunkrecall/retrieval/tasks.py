@@ -7,15 +7,9 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from chunkrecall.retrieval.attempt import Attempt
 from chunkrecall.retrieval.session import Session, Task, timed_out
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from chunkrecall.records import Chunks
 
 _GRACE_S = 1.0
 
@@ -55,7 +49,7 @@ async def adrive(
 ) -> None:
     """Ask all queries on the running loop, at most `max_concurrency` at a time."""
     lease = Lease(session) if lease is None else lease
-    calls: set[asyncio.Task[Chunks]] = set()
+    calls: set[asyncio.Task[None]] = set()
 
     async def work() -> None:
         while True:
@@ -66,9 +60,7 @@ async def adrive(
                     return
                 await asyncio.sleep(wait_s)
                 continue
-            with Attempt() as attempt:
-                attempt.value = await _answer(session, task, timeout_s, calls)
-            lease.settle(task, attempt)
+            lease.settle(task, await _attempt(session, task, timeout_s, calls))
 
     workers = [asyncio.ensure_future(work()) for _ in range(max_concurrency)]
     try:
@@ -81,28 +73,37 @@ async def adrive(
         session.stuck += len(calls)
 
 
-async def _answer(
-    session: Session,
-    task: Task,
-    timeout_s: float | None,
-    calls: set[asyncio.Task[Chunks]],
-) -> Chunks:
+async def _attempt(
+    session: Session, task: Task, timeout_s: float | None, calls: set[asyncio.Task[None]]
+) -> Attempt:
     """One call in a task of its own: its context variables and its cancellation stay inside."""
-    coroutine: Coroutine[None, None, Chunks] = session.adapter.aretrieve(task.text)  # type: ignore[assignment]
-    call = asyncio.ensure_future(coroutine)
+    attempt = Attempt()
+    call = asyncio.ensure_future(_ask(session, task.text, attempt))
     calls.add(call)
     call.add_done_callback(calls.discard)
-    started = monotonic()
     await asyncio.wait({call}, timeout=timeout_s)
+    if call.done() and not call.cancelled():
+        call.result()  # raises what is no Exception, such as KeyboardInterrupt
     # A call that blocks the loop cannot be interrupted: it is done, but too late.
-    late = timeout_s is not None and monotonic() - started > timeout_s
-    failed = call.done() and not call.cancelled() and call.exception() is not None
-    if timeout_s is not None and (not call.done() or (late and not failed)):
+    late = timeout_s is not None and attempt.latency_s > timeout_s and attempt.error is None
+    if timeout_s is not None and (late or not call.done()):
         call.cancel()
-        raise timed_out(timeout_s)
+        return _failed(timed_out(timeout_s), timeout_s)
     if call.cancelled():
-        raise RuntimeError("the retriever's call was cancelled from inside")
-    return call.result()
+        return _failed(RuntimeError("the retriever's call was cancelled from inside"), 0.0)
+    return attempt
+
+
+async def _ask(session: Session, text: str, attempt: Attempt) -> None:
+    with attempt:  # in the task, so that time spent waiting for the loop is not the retriever's
+        attempt.value = await session.adapter.aretrieve(text)
+
+
+def _failed(error: Exception, latency_s: float) -> Attempt:
+    attempt = Attempt()
+    attempt.error = error
+    attempt.latency_s = latency_s
+    return attempt
 
 
 def drive(session: Session, *, max_concurrency: int, timeout_s: float | None) -> None:
@@ -114,18 +115,15 @@ def drive(session: Session, *, max_concurrency: int, timeout_s: float | None) ->
     while True:
         lease = Lease(session)
         finished: Future[None] = Future()
-        loops: list[asyncio.AbstractEventLoop] = []
         context = copy_context()
 
-        async def main(
-            lease: Lease = lease, loops: list[asyncio.AbstractEventLoop] = loops
-        ) -> None:
-            loops.append(asyncio.get_running_loop())
-            await adrive(session, max_concurrency=max_concurrency, timeout_s=timeout_s, lease=lease)
-
-        def run(finished: Future[None] = finished) -> None:
+        def run(lease: Lease = lease, finished: Future[None] = finished) -> None:
             with Attempt() as attempt:
-                asyncio.run(main())
+                asyncio.run(
+                    adrive(
+                        session, max_concurrency=max_concurrency, timeout_s=timeout_s, lease=lease
+                    )
+                )
             if attempt.error is None:
                 finished.set_result(None)
             else:
@@ -140,10 +138,7 @@ def drive(session: Session, *, max_concurrency: int, timeout_s: float | None) ->
             return
         for task in list(lease.in_flight):
             if task in overdue:
-                attempt = Attempt()
-                attempt.error = timed_out(timeout_s or 0.0)
-                attempt.latency_s = timeout_s or 0.0
-                session.settle(task, attempt)
+                session.settle(task, _failed(timed_out(timeout_s or 0.0), timeout_s or 0.0))
             else:
                 session.put_back(task)
         session.stuck += len(overdue)

@@ -269,7 +269,10 @@ class _Scorer:
                 and chunks.chunk_ids[index] == query.query_id
             ):
                 continue
-            if self._plan.dedupe and key:  # chunks without text or id are no repeats of each other
+            if self._plan.dedupe and key not in (
+                None,
+                "",
+            ):  # chunks without text or id are no repeats of each other
                 if key in seen:
                     continue
                 seen.add(key)
@@ -288,7 +291,7 @@ class _Scorer:
         flat = [member for members in labels.members for member in members]
         given = tuple(self._matcher.first_ranks(flat, chunks))
         if len(given) != len(flat) or not all(
-            rank is None or (isinstance(rank, int) and 1 <= rank <= len(chunks)) for rank in given
+            rank is None or 1 <= rank <= len(chunks) for rank in given
         ):
             raise ValueError(
                 f"matcher {self._matcher.describe()!r} must give one rank from 1 to {len(chunks)} "
@@ -346,9 +349,9 @@ class _Scorer:
             )
         if self._chunks and self._keyless == self._chunks:
             notes.append(
-                f"no retrieved chunk has what {self._matcher.describe()} reads: give the chunks "
-                "ids when you index them (Document(id=…), TextNode(id_=…)), or name the metadata "
-                "key that holds them with ChunkId(key=…)"
+                f"no retrieved chunk has a value to match by ({self._matcher.describe()}): give "
+                "the chunks ids when you index them (Document(id=…), TextNode(id_=…)), or name the "
+                "metadata key that holds them with ChunkId(key=…)"
             )
         if self._textless:
             notes.append(
