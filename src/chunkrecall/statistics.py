@@ -16,10 +16,10 @@ class ExactMean:
         self.count = 0
         """How many values have been added."""
 
-    def add(self, found: int, total: int) -> None:
-        """Add the value found/total."""
-        self._numerators[total] += found
-        self.count += 1
+    def add(self, found: int, total: int, *, times: int = 1) -> None:
+        """Add the value found/total, as often as `times` says."""
+        self._numerators[total] += found * times
+        self.count += times
 
     def sum(self) -> Fraction:
         """The exact sum."""

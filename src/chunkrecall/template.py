@@ -28,6 +28,8 @@ class EvalResult:
     eval_name: str
     score: float | None
     """Recall in [0, 1], not rounded; None when nothing is relevant."""
+    reason: str
+    """One sentence such as `Recall@3: 0.667 (2/3 relevant chunks in the top 3); missing: …`."""
     passed: bool | None
     """Whether the score reaches the threshold; None when there is no score."""
     status: Literal["completed", "undefined"]
@@ -40,28 +42,10 @@ class EvalResult:
     """The relevant chunks not found, in the order of the reference."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """`row` (from 0), `retrieved` (how many chunks the hypothesis has) and `threshold`."""
-    top: tuple[str, ...] = field(default=(), repr=False)
-    """The chunks that were looked at, the first k of the hypothesis."""
-
-    @property
-    def reason(self) -> str:
-        """One sentence such as `Recall@3: 0.667 (2/3 relevant chunks in the top 3); missing: …`."""
-        if self.score is None:
-            return "no score: the reference is empty, so recall is undefined"
-        return recall_reason(
-            self.k,
-            found=self.found,
-            relevant=self.relevant,
-            retrieved=self.top,
-            retrieved_count=self.metadata["retrieved"],
-            missing=self.missing,
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        row = asdict(self)
-        del row["top"]
-        return {**row, "missing": list(self.missing), "reason": self.reason}
+        return {**asdict(self), "missing": list(self.missing)}
 
 
 def evaluate(
@@ -81,6 +65,7 @@ def evaluate(
         reference: The relevant chunks in the same form, one row for each row of the hypothesis.
         eval_config: `k` (the cutoff; without it the whole list) and `threshold` (the score from
             which on a row passes, 0.5 by default).
+        **unknown: Any other keyword is refused, with the nearest known one.
 
     Returns:
         One result, or for a batch a list of results in order.
@@ -150,18 +135,41 @@ def _result(
             check_label_text(text, f"reference row {row}")
     top = retrieved if k is None else retrieved[:k]
     found = {top[rank - 1] for rank in hit_positions(wanted.keys(), top)}
-    score = len(found) / len(wanted) if wanted else None
+    metadata = {"row": row, "retrieved": len(retrieved), "threshold": threshold}
+    if not wanted:
+        return EvalResult(
+            eval_name=eval_name,
+            score=None,
+            reason="no score: the reference is empty, so recall is undefined",
+            passed=None,
+            status="undefined",
+            k=k,
+            found=0,
+            relevant=0,
+            missing=(),
+            metadata=metadata,
+        )
+    missing = tuple([text for text in wanted if text not in found])
+    score = len(found) / len(wanted)
     return EvalResult(
         eval_name=eval_name,
         score=score,
-        passed=None if score is None else score >= threshold,
-        status="undefined" if score is None else "completed",
+        # Now, not when it is read: a batch must not keep every retrieved text alive.
+        reason=recall_reason(
+            k,
+            found=len(found),
+            relevant=len(wanted),
+            retrieved=top,
+            retrieved_count=len(retrieved),
+            missing=missing,
+        ),
+        passed=score >= threshold,
+        status="completed",
         k=k,
         found=len(found),
         relevant=len(wanted),
-        missing=tuple([text for text in wanted if text not in found]),
-        metadata={"row": row, "retrieved": len(retrieved), "threshold": threshold},
-        top=tuple(top),
+        missing=missing,
+        metadata=metadata,
     )
 
 
@@ -224,8 +232,14 @@ def _decoded_slowly(text: str, place: str, *, in_batch: bool) -> object:
 
 
 def _check_strings(items: Sequence[object], place: str) -> None:
+    try:
+        "".join(items)  # type: ignore[arg-type]  # the fastest check of a whole list
+    except TypeError:
+        pass  # which one it is, below
+    else:
+        return
     for index, item in enumerate(items):
-        if type(item) is not str and not isinstance(item, str):
+        if not isinstance(item, str):
             raise TypeError(
                 f"{place}: element {index} must be a string, got {_json_kind(item)} {item!r:.80}"
             )

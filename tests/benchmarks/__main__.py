@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from time import perf_counter
 
@@ -36,16 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     settings = QUICK if options.quick else Settings()
     started = perf_counter()
-    print(_line(HEADINGS))
-    print(_line(["-" * width for width in WIDTHS]))
+    _show(HEADINGS)
+    _show(["-" * width for width in WIDTHS])
     missed = 0
     for name in options.only or NAMES:
         figures: Callable[[Settings], Iterator[Figure]]
         figures = import_module(f"tests.benchmarks.{name}").figures
         for figure in figures(settings):
-            print(_line(_cells(figure)), flush=True)
+            _show(_cells(figure))
             missed += figure.met is False
-    print(f"{perf_counter() - started:.0f} s, {missed} targets missed", file=sys.stderr)
+    sys.stderr.write(f"{perf_counter() - started:.0f} s, {missed} targets missed\n")
     return 1 if missed else 0
 
 
@@ -55,9 +55,10 @@ def _cells(figure: Figure) -> tuple[str, ...]:
     return figure.measure, figure.ours, figure.peer, ratio, figure.target, met
 
 
-def _line(cells: tuple[str, ...] | list[str]) -> str:
+def _show(cells: Sequence[str]) -> None:
     padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)]
-    return f"| {' | '.join(padded)} |"
+    sys.stdout.write(f"| {' | '.join(padded)} |\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -32,11 +32,13 @@ class Settings:
     """How much is measured: all of it, or with --quick enough to see that it works."""
 
     queries: int = 10_000
+    slow_queries: int = 500
+    """Those that a sleeping retriever is asked."""
     rounds: int = 7
     interpreters: int = 15
 
 
-QUICK = Settings(queries=1_000, rounds=3, interpreters=5)
+QUICK = Settings(queries=1_000, slow_queries=160, rounds=3, interpreters=5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _TARGETS = {"sync": 0.85, "async": 0.8}
 
 def figures(settings: Settings) -> Iterator[Figure]:
     """Sync and async, both frameworks, retrievers with and without async code of their own."""
-    queries = settings.queries // 20
+    queries = settings.slow_queries
     script = Script.of(queries)
     dataset, documents, nodes = script.dataset(), script.documents(), script.nodes()
     retrievers: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from langchain_core.documents import Document
 
@@ -44,6 +44,8 @@ def documents_to_texts(documents: Iterable[object], *, text_from: TextFrom = Non
 
 def chunks_of_documents(items: Sequence[object], text_from: TextFrom = None) -> Chunks | None:
     """The chunks of a list of Documents or (Document, score) pairs; None for anything else."""
+    if set(map(type, items)) == {Document}:  # nearly always; isinstance is slow on pydantic classes
+        return _columns(cast("list[Document]", items), text_from, None)
     scores: list[float | None] = []
     is_scored = False
     documents: list[Document] = []
@@ -58,22 +60,29 @@ def chunks_of_documents(items: Sequence[object], text_from: TextFrom = None) -> 
         else:
             return None
         scores.append(None)
+    return _columns(documents, text_from, scores if is_scored else None)
+
+
+def _columns(
+    documents: Sequence[Document], text_from: TextFrom, scores: list[float | None] | None
+) -> Chunks:
     if text_from is None:
         texts = [document.page_content for document in documents]
     else:
         texts = [_text(document, text_from) for document in documents]
-    for index, text in enumerate(texts):
-        if type(text) is not str and not isinstance(text, str):
-            raise TypeError(
-                f"the text of Document {index} is a {type(text).__name__}, not a string"
-            )
+    if set(map(type, texts)) - {str}:
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"the text of Document {index} is a {type(text).__name__}, not a string"
+                )
     ids = [document.id for document in documents]
     metadatas = [document.metadata.copy() if document.metadata else None for document in documents]
     return Chunks(
-        texts,
-        ids if any(ids) else None,
-        scores=scores if is_scored else None,
-        metadatas=metadatas if any(metadatas) else None,
+        tuple(texts),
+        tuple(ids) if any(ids) else None,
+        scores=scores,
+        metadatas=tuple(metadatas) if any(metadatas) else None,
     )
 
 

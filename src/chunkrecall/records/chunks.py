@@ -129,7 +129,19 @@ class Chunks(Sequence[Chunk]):
 class Ranking:
     """One ranked list for one query, or the error that came instead."""
 
-    __slots__ = ("chunks", "error", "exception", "latency_s", "query_id", "query_text")
+    # The columns themselves, not a Chunks: every object that lives as long as the run makes the
+    # garbage collector walk through all of the caller's objects sooner.
+    __slots__ = (
+        "_chunk_ids",
+        "_metadatas",
+        "_scores",
+        "error",
+        "exception",
+        "latency_s",
+        "query_id",
+        "query_text",
+        "texts",
+    )
 
     def __init__(
         self,
@@ -144,8 +156,13 @@ class Ranking:
         if not isinstance(query_id, str):
             raise TypeError(f"Ranking: query_id must be a string, got {type(query_id).__name__}")
         self.query_id = query_id
-        self.chunks = Chunks.of(chunks)
-        """In the order the retriever returned them; a sequence of `Chunk`."""
+        columns = Chunks.of(chunks)
+        texts = columns.texts
+        self.texts: tuple[str, ...] = texts if type(texts) is tuple else tuple(texts)
+        """The chunk texts in rank order."""
+        self._chunk_ids = columns.chunk_ids
+        self._scores = columns.scores
+        self._metadatas = columns.metadatas
         self.error = error
         """Type and message of the failure; None when the retriever answered."""
         self.latency_s = latency_s
@@ -156,9 +173,9 @@ class Ranking:
         """The retriever's own exception, kept in memory and never saved."""
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The chunk texts in rank order."""
-        return tuple(self.chunks.texts)
+    def chunks(self) -> Chunks:
+        """In the order the retriever returned them; a sequence of `Chunk`."""
+        return Chunks(self.texts, self._chunk_ids, scores=self._scores, metadatas=self._metadatas)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ranking):
@@ -175,7 +192,7 @@ class Ranking:
     __hash__ = None  # type: ignore[assignment]  # its chunks may hold lists
 
     def __repr__(self) -> str:
-        outcome = f"error={self.error!r}" if self.error else f"{len(self.chunks)} chunks"
+        outcome = f"error={self.error!r}" if self.error else f"{len(self.texts)} chunks"
         return f"Ranking({self.query_id!r}, {outcome})"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, cast
@@ -98,20 +97,10 @@ class Dataset(BaseModel):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of ids, query texts, labels and tags; ignores order, name, file and metadata."""
-        rows = sorted(
-            json.dumps(
-                [
-                    query.query_id,
-                    query.text,
-                    None
-                    if query.relevant is None
-                    else sorted({_canonical(x) for x in query.relevant}),
-                    sorted(set(query.tags)),
-                ]
-            )
-            for query in self.queries
-        )
-        return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+        digest = hashlib.sha256()
+        for row in sorted(map(_canonical_query, self.queries)):
+            digest.update(row.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -208,7 +197,23 @@ def _repeated_ids(queries: Iterable[Query]) -> list[Problem]:
     return problems
 
 
+def _canonical_query(query: Query) -> str:
+    """One text for queries with equal id, text, labels and tags."""
+    labels = (
+        "?" if query.relevant is None else "".join(sorted(set(map(_canonical, query.relevant))))
+    )
+    tags = "".join(map(_counted, sorted(set(query.tags))))
+    return _counted(query.query_id) + _counted(query.text) + _counted(labels) + _counted(tags)
+
+
 def _canonical(label: Label) -> str:
     """One text for equal labels; a group is the set of its members."""
-    members = sorted({json.dumps([m.text, m.chunk_id, m.grade]) for m in label.members})
-    return members[0] if len(members) == 1 else f"[{', '.join(members)}]"
+    if not label.alternatives:
+        return f"{_counted(label.text)}{_counted(label.chunk_id)}{label.grade};"
+    members = sorted(set(map(_canonical, label.alternatives)))
+    return members[0] if len(members) == 1 else f"({''.join(members)})"
+
+
+def _counted(text: str | None) -> str:
+    """A text with its length, so that texts joined differently stay different."""
+    return "-" if text is None else f"{len(text)}:{text}"

@@ -56,6 +56,12 @@ def quoted(text: str, *, limit: int | None = None) -> str:
     Raises:
         ValueError: limit is below 3.
     """
+    shown = text if limit is None or len(text) <= limit - 2 else text[: max(0, limit - 2)]
+    if shown.isascii() and shown.isprintable() and "\\" not in shown and "'" not in shown:
+        if shown is text and (limit is None or limit > 2):
+            return f"'{text}'"
+        if len(shown) > 1:
+            return f"'{shown[:-1]}…'"
     pieces = (f"\\{piece}" if piece in ("\\", "'") else piece for piece in _pieces(text))
     return f"'{_cut(pieces, limit, around=2)}'"
 

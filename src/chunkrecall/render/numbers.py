@@ -8,6 +8,9 @@ NO_VALUE = "\u2013"
 """An en dash, shown where there is no number, so that it is not taken for 0."""
 
 _MS_IN_A_SECOND = 1000
+_USUAL_DIGITS = 3
+_SUSPECT = frozenset({"0.000", "-0.000", "1.000", "-1.000"})
+"""What a share may only be shown as if it is exactly that."""
 
 
 def share(value: float | None, *, digits: int = 3) -> str:
@@ -18,7 +21,10 @@ def share(value: float | None, *, digits: int = 3) -> str:
     """
     if digits < 1:
         raise ValueError(f"digits must be at least 1, got {digits}")
-    return NO_VALUE if value is None else _rounded(value, 1, digits)
+    if value is None:
+        return NO_VALUE
+    shown = f"{value:.{digits}f}"
+    return _rounded(value, 1, digits) if shown in _SUSPECT or digits != _USUAL_DIGITS else shown
 
 
 def percent(value: float | None, *, digits: int = 0) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,9 +66,11 @@ def summarize(
     ]
     assigned = [(query.status, query.assigned) for query in queries if query.assigned is not None]
     summaries = {}
-    for measure in MEASURES:
-        for k in cutoffs:
-            mean, pooled, ceiling = _means(measure, k, scored)
+    for k in cutoffs:
+        # Few pairs of labels found and labels stand for many queries.
+        counts = Counter([(found_at(ranks, k), size) for ranks, size in scored])
+        for measure in MEASURES:
+            mean, pooled, ceiling = _means(measure, k, counts)
             # Bounds put every errored query at 0 or 1, whatever a policy assigned to it.
             low = sum(int(value) for status, value in assigned if status != "errored")
             others = sum(status != "errored" for status, _ in assigned)
@@ -95,19 +97,19 @@ def summarize(
 
 
 def _means(
-    measure: str, k: Cutoff, scored: Iterable[tuple[list[int], int]]
+    measure: str, k: Cutoff, counts: Mapping[tuple[int, int], int]
 ) -> tuple[ExactMean, float | None, float | None]:
     mean, most = ExactMean(), ExactMean()
     found_labels = labels = 0
-    for ranks, size in scored:
-        found = found_at(ranks, k)
+    for (found, size), queries in counts.items():
         if measure == "recall":
-            mean.add(found, size)
-            most.add(size if k is None else min(k, size), size)
-            found_labels += found
-            labels += size
+            mean.add(found, size, times=queries)
+            most.add(size if k is None else min(k, size), size, times=queries)
+            found_labels += found * queries
+            labels += size * queries
         else:
-            mean.add(int(found > 0 if measure == "hit" else found == size), 1)
+            reached = found > 0 if measure == "hit" else found == size
+            mean.add(int(reached), 1, times=queries)
     ceiling = most.mean()
     return (
         mean,

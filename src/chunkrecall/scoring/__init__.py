@@ -204,7 +204,7 @@ class _Scorer:
             common["label_ranks"] = self._ranks(labels, chunks, keys)
             common["retrieved_count"] = len(chunks)
             if self._plan.keep_texts:
-                common["retrieved"] = tuple(chunks.texts)
+                common["retrieved"] = tuple(chunks.texts)  # the same tuple, where it is one
                 common["retrieved_ids"] = (
                     () if chunks.chunk_ids is None else tuple(chunks.chunk_ids)
                 )
@@ -286,7 +286,8 @@ class _Scorer:
         if not labels.names:
             return ()
         if self._keyed is not None:
-            ranks = {keys[rank - 1]: rank for rank in hit_positions(labels.wanted, keys)}
+            wanted = {key for one in labels.keys for key in one}
+            ranks = {keys[rank - 1]: rank for rank in hit_positions(wanted, keys)}
             return first_ranks_in(ranks, labels.keys)
         flat = [member for members in labels.members for member in members]
         given = tuple(self._matcher.first_ranks(flat, chunks))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chunkrecall.errors import DatasetError, Problem
-from chunkrecall.matching import Matcher, check_matcher, default_matcher
+from chunkrecall.matching import KeyedMatcher, Matcher, check_matcher, default_matcher
 
 if TYPE_CHECKING:
     from chunkrecall.records import Dataset, Label, Query
@@ -21,12 +21,10 @@ class ActiveLabels:
 
     names: tuple[str, ...] = ()
     """How each is called in the report; distinct."""
-    members: tuple[tuple[Label, ...], ...] = ()
-    """For each label the alternatives that satisfy it; one where it is no group."""
     keys: tuple[tuple[Hashable, ...], ...] = ()
-    """For each label the keys of its members; unused for a matcher without keys."""
-    wanted: frozenset[Hashable] = frozenset()
-    """All keys together."""
+    """For each label the keys of the alternatives that satisfy it; one where it is no group."""
+    members: tuple[tuple[Label, ...], ...] = ()
+    """The alternatives themselves, for a matcher without keys; empty for one that has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +51,38 @@ def plan_labels(dataset: Dataset, matcher: Matcher | None, relevance_level: int)
         for member in label.members
     ]
     chosen = default_matcher(everything) if matcher is None else check_matcher(matcher)
-    _refuse_unreadable(dataset, chosen)
+    by_keys = isinstance(chosen, KeyedMatcher)  # a slow question, asked once
+    if not by_keys:
+        _refuse_unreadable(dataset, chosen)
     planned: list[ActiveLabels] = []
     merged: list[tuple[str, int, int]] = []
     problems: list[Problem] = []
+    unreadable: list[str] = []
     for query in dataset.queries:
-        labels, listed = _active(query, chosen, relevance_level, problems)
+        try:
+            labels, listed = _active(query, chosen, relevance_level, problems, by_keys=by_keys)
+        except ValueError as error:
+            unreadable.append(f"query {query.query_id!r}: {error}")
+            continue
         if listed != len(labels.names):
             merged.append((query.query_id, listed, len(labels.names)))
         planned.append(labels)
+    if unreadable:
+        raise ValueError(_listed(unreadable))
     if problems:
         raise DatasetError(problems)
-    has_groups = any(len(members) > 1 for labels in planned for members in labels.members)
+    has_groups = any(len(keys) > 1 for labels in planned for keys in labels.keys)
     return LabelPlan(chosen, tuple(planned), has_groups, _notes(chosen, merged, everything))
 
 
 def _active(
-    query: Query, matcher: Matcher, relevance_level: int, problems: list[Problem]
+    query: Query, matcher: Matcher, relevance_level: int, problems: list[Problem], *, by_keys: bool
 ) -> tuple[ActiveLabels, int]:
     """The query's labels, and how many were listed at this level."""
     if not query.relevant:
         return ActiveLabels(), 0
+    if len(query.relevant) == 1 and not query.relevant[0].alternatives:
+        return _single(query.relevant[0], matcher, relevance_level, by_keys=by_keys)
     grades: dict[Hashable, int] = {}
     distinct: dict[frozenset[Hashable], dict[Hashable, Label]] = {}
     listed = 0
@@ -104,13 +113,22 @@ def _active(
             number += 1
         names[name] = None
     keys = tuple([tuple(members) for members in distinct.values()])
-    active = ActiveLabels(
-        tuple(names),
-        tuple([tuple(members.values()) for members in distinct.values()]),
-        keys,
-        frozenset([key for one in keys for key in one]),
+    kept = () if by_keys else distinct.values()
+    return (
+        ActiveLabels(tuple(names), keys, tuple([tuple(members.values()) for members in kept])),
+        listed,
     )
-    return active, listed
+
+
+def _single(
+    label: Label, matcher: Matcher, relevance_level: int, *, by_keys: bool
+) -> tuple[ActiveLabels, int]:
+    """The usual case of one plain label, which nothing can merge with."""
+    key = label_key(matcher, label)
+    if label.grade < relevance_level:
+        return ActiveLabels(), 0
+    members = () if by_keys else ((label,),)
+    return ActiveLabels((_name(key, label),), ((key,),), members), 1
 
 
 def label_key(matcher: Matcher, label: Label) -> Hashable:
@@ -129,20 +147,21 @@ def _name(key: Hashable, label: Label) -> str:
 
 
 def _refuse_unreadable(dataset: Dataset, matcher: Matcher) -> None:
-    """Let the matcher look at every label, against no chunks, and collect its refusals."""
+    """Let a matcher without keys look at every label, against no chunks, and refuse some."""
     problems = []
     for query in dataset.queries:
         for label in query.relevant or ():
             try:
                 matcher.first_ranks(label.members, ())
-                for member in label.members:
-                    label_key(matcher, member)
             except ValueError as error:
                 problems.append(f"query {query.query_id!r}: {error}")
     if problems:
-        shown = "\n".join(problems[:_NAMED])
-        rest = len(problems) - _NAMED
-        raise ValueError(shown + (f"\n… and {rest} more" if rest > 0 else ""))
+        raise ValueError(_listed(problems))
+
+
+def _listed(problems: Sequence[str]) -> str:
+    rest = len(problems) - _NAMED
+    return "\n".join(problems[:_NAMED]) + (f"\n… and {rest} more" if rest > 0 else "")
 
 
 def _notes(
