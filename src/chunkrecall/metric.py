@@ -138,7 +138,8 @@ def recall_at_ks(
     bounds = [k for k in cutoffs if k is not None]
     whole = None in cutoffs
     deepest = None if whole else bounds[-1]
-    rows: list[list[float] | None] = []
+    columns: list[list[float | None]] = [[] for _ in cutoffs]
+    numbered = list(zip(columns, bounds, strict=False))  # the whole list, if any, comes after them
     retrieved_rows = _ranked(retrieved_lists, "retrieved_lists")
     relevant_rows = _ranked(relevant_lists, "relevant_lists")
     if len(retrieved_rows) != len(relevant_rows):
@@ -166,16 +167,14 @@ def recall_at_ks(
             raise
         size = len(wanted)
         if not size:
-            rows.append(None)
+            for column in columns:
+                column.append(None)
             continue
-        recalls = [bisect_right(ranks, k) / size for k in bounds]
+        for column, k in numbered:
+            column.append(bisect_right(ranks, k) / size)
         if whole:
-            recalls.append(len(ranks) / size)
-        rows.append(recalls)
-    return {
-        k: [None if recalls is None else recalls[column] for recalls in rows]
-        for column, k in enumerate(cutoffs)
-    }
+            columns[-1].append(len(ranks) / size)
+    return dict(zip(cutoffs, columns, strict=True))
 
 
 def check_label_text(text: str, place: str) -> None:
