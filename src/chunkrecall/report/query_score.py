@@ -41,6 +41,10 @@ class QueryScore:
     latency_s: float | None = None
     """Seconds that the retriever took, last attempt only."""
     tags: tuple[str, ...] = ()
+    calls: tuple[dict[str, float | None], ...] = ()
+    """Each call's recall where the query was retrieved several times; the last ones of many."""
+    union: dict[str, float | None] | None = None
+    """Recall of all those calls together: a label counts that any of them has in its first k."""
     exception: Exception | None = field(default=None, compare=False, repr=False)
     """The retriever's own exception; in memory only."""
 
@@ -67,25 +71,32 @@ class QueryScore:
     @property
     def found(self) -> tuple[str, ...]:
         """The labels found at the largest cutoff."""
-        return tuple([label for label, rank in self.ranks.items() if self._is_found(rank)])
+        return tuple([x for x, rank in self.ranks.items() if _is_within(rank, self.cutoffs[-1])])
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The labels not found at the largest cutoff."""
-        return tuple([label for label, rank in self.ranks.items() if not self._is_found(rank)])
+        return tuple(
+            [x for x, rank in self.ranks.items() if not _is_within(rank, self.cutoffs[-1])]
+        )
 
     @property
     def reason(self) -> str:
         """The score at the largest cutoff and what is missing, or why there is no score."""
+        return self.reason_at(self.cutoffs[-1])
+
+    def reason_at(self, k: Cutoff) -> str:
+        """The score at one cutoff and what is missing there, or why there is no score."""
         if self.status != "scored":
             return f"no score: {self.explanation}"
+        missing = [label for label, rank in self.ranks.items() if not _is_within(rank, k)]
         text = recall_reason(
-            self.cutoffs[-1],
-            found=len(self.found),
+            k,
+            found=len(self.labels) - len(missing),
             relevant=len(self.labels),
             retrieved=self.retrieved,
             retrieved_count=self.retrieved_count,
-            missing=self.missing,
+            missing=missing,
             ranks=self.ranks,
         )
         return text if self.explanation is None else f"{text}; {self.explanation}"
@@ -115,6 +126,8 @@ class QueryScore:
             "error": self.error,
             "latency_s": self.latency_s,
             "tags": list(self.tags),
+            "calls": [dict(call) for call in self.calls],
+            "union": None if self.union is None else dict(self.union),
         }
 
     def _values(self, measure: str) -> dict[str, float | None]:
@@ -134,5 +147,6 @@ class QueryScore:
             values[cutoff_name(k, measure)] = value
         return values
 
-    def _is_found(self, rank: int | None) -> bool:
-        return rank is not None and rank <= depth_of(self.cutoffs[-1])
+
+def _is_within(rank: int | None, k: Cutoff) -> bool:
+    return rank is not None and rank <= depth_of(k)

@@ -252,4 +252,6 @@ def _query_score(row: Mapping[str, Any], cutoffs: tuple[Cutoff, ...]) -> QuerySc
         error=row["error"],
         latency_s=row["latency_s"],
         tags=tuple(row["tags"]),
+        calls=tuple(dict(call) for call in row.get("calls", ())),
+        union=row.get("union"),
     )

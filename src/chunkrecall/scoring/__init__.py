@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from chunkrecall.matching import KeyedMatcher, Matcher
@@ -15,13 +16,13 @@ from chunkrecall.scoring.labels import ActiveLabels, LabelPlan, first_ranks_in, 
 if TYPE_CHECKING:
     from chunkrecall.records import Query
 
-__all__ = ["NoRelevant", "ScoringPlan", "plan_scoring", "score", "score_plan"]
+__all__ = ["NoRelevant", "ScoringPlan", "plan_scoring", "score", "score_plan", "score_ranking"]
 
 NoRelevant = Literal["exclude", "zero", "one", "mlflow"]
 _SELF_HITS_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoringPlan:
     """Checked rules and labels: everything that can be refused before anything is retrieved."""
 
@@ -40,6 +41,15 @@ class ScoringPlan:
         """The largest cutoff that is a number; None when there is none."""
         numbers = [k for k in self.cutoffs if k is not None]
         return max(numbers) if numbers else None
+
+    def labels_of(self, query_id: str) -> ActiveLabels:
+        """The active labels of one query."""
+        return self._labels_by_id[query_id]
+
+    @cached_property
+    def _labels_by_id(self) -> dict[str, ActiveLabels]:
+        ids = (query.query_id for query in self.dataset.queries)
+        return dict(zip(ids, self.labels.queries, strict=True))
 
     def rules(self) -> dict[str, Any]:
         """The rules as plain JSON values."""
@@ -144,8 +154,24 @@ def plan_scoring(
     )
 
 
-def score_plan(run: Run, plan: ScoringPlan) -> Report:
-    """The report of a run under a checked plan."""
+def score_ranking(plan: ScoringPlan, query_id: str, ranking: Ranking) -> QueryScore:
+    """The score of one ranked list under a checked plan.
+
+    Raises:
+        KeyError: The dataset has no such query.
+    """
+    query = plan.dataset[query_id]
+    return _Scorer(plan, is_complete=False).score(query, plan.labels_of(query_id), ranking)
+
+
+def score_plan(run: Run, plan: ScoringPlan, *, unlabelled: int = 0) -> Report:
+    """The report of a run under a checked plan.
+
+    Args:
+        run: The ranked lists.
+        plan: Rules and labels.
+        unlabelled: Retrievals that belong to no labelled query, besides those in the run.
+    """
     rankings = {ranking.query_id: ranking for ranking in run.rankings}
     scorer = _Scorer(plan, is_complete=run.complete)
     queries = tuple(
@@ -154,7 +180,7 @@ def score_plan(run: Run, plan: ScoringPlan) -> Report:
             for query, labels in zip(plan.dataset.queries, plan.labels.queries, strict=True)
         ]
     )
-    unlabelled = sum(query_id not in plan.dataset for query_id in rankings)
+    unlabelled += sum(query_id not in plan.dataset for query_id in rankings)
     return Report(
         name=run.name,
         cutoffs=plan.cutoffs,
@@ -365,5 +391,5 @@ class _Scorer:
                 "query's own id: exclude_self=True removes it"
             )
         if unlabelled:
-            notes.append(f"{unlabelled} rankings of the run belong to no labelled query")
+            notes.append(f"{unlabelled} retrievals belong to no labelled query")
         return notes

@@ -1,0 +1,471 @@
+"""Scores the retrievals of a live pipeline as they happen.
+
+A framework's handler says when a retrieval starts and ends and which other one encloses it; what
+follows is the same everywhere: which labelled query it belongs to, its score, and its stages. What
+is kept grows with the dataset, never with the number of retrievals.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from chunkrecall.metric import Cutoffs, cutoff_name, found_at
+from chunkrecall.recording.stages import FINAL, LostLabel, Stage, lost_labels, numbered, story
+from chunkrecall.records import Chunks, DatasetInput, Ranking, Run
+from chunkrecall.render import quoted
+from chunkrecall.retrieval import describe_error
+from chunkrecall.scoring import NoRelevant, plan_scoring, score_plan, score_ranking
+
+if TYPE_CHECKING:
+    from chunkrecall.matching import Matcher
+    from chunkrecall.report import QueryScore, Report
+
+_LOGGER = logging.getLogger("chunkrecall")
+_MOST_OPEN = 10_000
+_MOST_CALLS = 1_000
+_SCOPE: ContextVar[_Scope | None] = ContextVar("chunkrecall_scope", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Says which labelled query the code inside works on."""
+
+    query_id: str
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One retrieval that has started."""
+
+    key: Hashable
+    name: str
+    query_id: str | None
+    started: float
+    scope: object
+    enclosing: Call | None = None
+    """The retrieval it was started in, as far as the handler knows; it may prove dead."""
+    is_inner: bool = False
+    """Whether that is certain, not only likely."""
+    is_open: bool = True
+    inner: list[Stage] = field(default_factory=list)
+    waiting: list[tuple[Call, Ranking]] = field(default_factory=list)
+    """Likely inner retrievals that have ended; they are outermost if this one never ends."""
+
+
+@dataclass(slots=True)
+class _QueryState:
+    """What is kept of one labelled query."""
+
+    last: Ranking
+    calls: deque[dict[str, float | None]] = field(default_factory=lambda: deque(maxlen=_MOST_CALLS))
+    union_ranks: list[int | None] = field(default_factory=list)
+    stage: Stage | None = None
+    rankings: dict[str, Ranking] = field(default_factory=dict)
+    """The last call's ranking of each stage, by its name."""
+
+
+class Recorder:
+    """Collects retrievals and scores those of labelled queries.
+
+    Args:
+        dataset: The labelled queries.
+        k: One cutoff or several.
+        matcher: How labels are compared with chunks; as in `evaluate_retriever`.
+        relevance_level: The grade from which on a label counts.
+        dedupe: Remove repeated chunks before the list is cut.
+        no_relevant: What a query gets that was judged to have nothing relevant.
+        name: The report's name.
+        log: Write one line for each scored retrieval to the logger "chunkrecall", level INFO.
+        on_score: Is called with the `QueryScore` of each scored retrieval.
+        raise_faults: Whether a fault of the recorder itself is raised by `raise_fault()`.
+
+    Raises:
+        ValueError: An invalid argument, or a label that the matcher cannot read.
+    """
+
+    def __init__(
+        self,
+        dataset: DatasetInput,
+        k: Cutoffs = 5,
+        *,
+        matcher: Matcher | None = None,
+        relevance_level: int = 1,
+        dedupe: bool = False,
+        no_relevant: NoRelevant = "exclude",
+        name: str = "recorded",
+        log: bool = False,
+        on_score: Callable[[QueryScore], object] | None = None,
+        raise_faults: bool = False,
+    ) -> None:
+        self._plan = plan_scoring(
+            dataset,
+            k=k,
+            matcher=matcher,
+            relevance_level=relevance_level,
+            dedupe=dedupe,
+            exclude_self=False,
+            no_relevant=no_relevant,
+            on_error="record",
+            keep_texts=True,
+        )
+        self.name = name
+        self._log = log
+        self._on_score = on_score
+        self._raise_faults = raise_faults
+        self._lock = RLock()
+        self._open: OrderedDict[Hashable, Call] = OrderedDict()
+        self._ended: OrderedDict[Hashable, None] = OrderedDict()
+        self._states: dict[str, _QueryState] = {}
+        self._unlabelled = 0
+        self._retrievals = 0
+        self._ambiguous: set[str] = set()
+        self._never_ended = 0
+        self._stage_order: dict[str, None] = {}
+        self.faults: list[Exception] = []
+        """Exceptions of the recorder itself, or of `on_score`; the pipeline never sees them."""
+        self._ids_by_text: dict[str, list[str]] = {}
+        for query in self._plan.dataset:
+            self._ids_by_text.setdefault(query.text, []).append(query.query_id)
+
+    # What a handler calls.
+
+    def start(
+        self,
+        key: Hashable,
+        *,
+        name: str,
+        query_text: object,
+        query_id: str | None = None,
+        enclosing: Call | None = None,
+        is_inner: bool = False,
+    ) -> Call | None:
+        """A retrieval has started; None when this key has started before.
+
+        Args:
+            key: Identifies the retrieval, unique among all.
+            name: The retriever's name, such as its class's.
+            query_text: What it was asked, which may have been rewritten.
+            query_id: The labelled query, where the handler knows it.
+            enclosing: The open retrieval in whose context it started.
+            is_inner: Whether the framework itself says that it belongs to `enclosing`.
+        """
+        scope = _SCOPE.get()
+        with self._lock:
+            if key in self._open or key in self._ended:
+                return None
+            found = query_id if scope is None else scope.query_id
+            if found is None and enclosing is not None:
+                found = enclosing.query_id
+            if found is None or found not in self._plan.dataset:
+                found = self._looked_up(query_text)
+            if enclosing is not None and not (enclosing.is_open and enclosing.scope is scope):
+                enclosing = None
+            call = Call(key, name, found, perf_counter(), scope, enclosing, is_inner)
+            self._open[key] = call
+            while len(self._open) > _MOST_OPEN:
+                self._abandon(next(iter(self._open.values())))
+            return call
+
+    def end(self, key: Hashable, chunks: Chunks) -> str | None:
+        """A retrieval has returned; the labelled query it is the outermost retrieval of, if any."""
+        call = self._close(key)
+        if call is None:
+            return None
+        latency_s = perf_counter() - call.started
+        ranking = Ranking(query_id=call.query_id or "", chunks=chunks, latency_s=latency_s)
+        return call.query_id if self._finish(call, ranking) else None
+
+    def fail(self, key: Hashable, error: BaseException) -> None:
+        """A retrieval has raised."""
+        call = self._close(key)
+        if call is not None:
+            ranking = Ranking(
+                query_id=call.query_id or "",
+                error=describe_error(error),
+                latency_s=perf_counter() - call.started,
+                exception=error if isinstance(error, Exception) else None,
+            )
+            self._finish(call, ranking)
+
+    def forget(self, key: Hashable) -> None:
+        """A retrieval will never end: what enclosed it was cancelled."""
+        with self._lock:
+            call = self._open.get(key)
+            if call is not None:
+                self._abandon(call)
+
+    def step(self, query_id: str, name: str, chunks: Chunks) -> None:
+        """A later step, such as a reranker, has turned the last retrieval's list into this one."""
+        with self._lock:
+            state = self._states.get(query_id)
+            if state is None or state.stage is None:
+                return
+            ranking = Ranking(query_id=query_id, chunks=chunks)
+            score = score_ranking(self._plan, query_id, ranking)
+            key = _free_name(name, state.rankings)
+            state.stage = Stage(key, score, [state.stage])
+            self._keep(state, key, ranking)
+            self._keep(state, FINAL, ranking)
+
+    def keep_fault(self, error: Exception) -> None:
+        """The handler itself failed; the pipeline goes on."""
+        self.faults.append(error)
+
+    def raise_fault(self) -> None:
+        """Raise the first fault, if the recorder was asked to."""
+        if self._raise_faults and self.faults:
+            raise self.faults[0]
+
+    # What a user calls.
+
+    @contextmanager
+    def query(self, query_id: str) -> Iterator[None]:
+        """Says which labelled query the code inside works on, whatever the retriever is asked.
+
+        Raises:
+            KeyError: The dataset has no such query.
+        """
+        if query_id not in self._plan.dataset:
+            raise KeyError(f"no query of the dataset has the id {query_id!r}")
+        token = _SCOPE.set(_Scope(query_id))
+        try:
+            yield
+        finally:
+            _SCOPE.reset(token)
+
+    def report(self) -> Report:
+        """The scores so far: of each labelled query its last retrieval.
+
+        Queries that were not retrieved are `not_run`.
+        """
+        with self._lock:
+            self._resolve_open()
+            return self._report({q: state.last for q, state in self._states.items()}, self.name)
+
+    @property
+    def stages(self) -> dict[str, Report]:
+        """A report for each inner retriever and later step, and "final" after the last of them."""
+        with self._lock:
+            self._resolve_open()
+            names = [name for name in self._stage_order if name != FINAL]
+            reports = {}
+            for name in [*names, FINAL]:
+                rankings = {
+                    query_id: state.rankings[name]
+                    for query_id, state in self._states.items()
+                    if name in state.rankings
+                }
+                reports[name] = self._report(rankings, name, is_stage=True)
+            return reports
+
+    @property
+    def lost(self) -> tuple[LostLabel, ...]:
+        """The labels that a stage had and the last one has not, with the stage that lost them."""
+        with self._lock:
+            self._resolve_open()
+            return tuple(
+                lost
+                for query in self._plan.dataset
+                if (state := self._states.get(query.query_id)) and state.stage
+                for lost in lost_labels(state.stage)
+            )
+
+    def story(self, query_id: str) -> str:
+        """One line: what each stage of the query's last retrieval found, and what it lost.
+
+        Raises:
+            KeyError: The query was not retrieved.
+        """
+        with self._lock:
+            self._resolve_open()
+            state = self._states[query_id]
+            return story(state.stage) if state.stage else f"no stages: {state.last.error}"
+
+    # The rest.
+
+    def _looked_up(self, query_text: object) -> str | None:
+        ids = self._ids_by_text.get(query_text) if isinstance(query_text, str) else None
+        if ids is None:
+            return None
+        if len(ids) > 1:
+            self._ambiguous.update(ids)
+            return None
+        return ids[0]
+
+    def _close(self, key: Hashable) -> Call | None:
+        with self._lock:
+            call = self._open.pop(key, None)
+            if call is None:  # started before the recorder, or ended twice
+                return None
+            call.is_open = False
+            self._ended[key] = None
+            if len(self._ended) > _MOST_OPEN:
+                self._ended.popitem(last=False)
+            return call
+
+    def _finish(self, call: Call, ranking: Ranking) -> bool:
+        """Whether the retrieval is an outermost one, as far as is known yet."""
+        with self._lock:
+            enclosing = call.enclosing
+            if enclosing is not None and enclosing.is_open:
+                if call.is_inner:
+                    self._add_inner(enclosing, call, ranking)
+                else:
+                    enclosing.waiting.append((call, ranking))
+                return False
+            for inner, answer in call.waiting:
+                self._add_inner(call, inner, answer)
+            call.waiting.clear()
+            score = self._record(call, ranking)
+        if score is not None:
+            self._tell(score)
+        return True
+
+    def _add_inner(self, outer: Call, inner: Call, ranking: Ranking) -> None:
+        query_id = outer.query_id or inner.query_id
+        for one, answer in inner.waiting:
+            self._add_inner(inner, one, answer)
+        inner.waiting.clear()
+        if query_id is None or ranking.error is not None:
+            outer.inner.extend(inner.inner)
+            return
+        ranking.query_id = query_id
+        score = score_ranking(self._plan, query_id, ranking)
+        outer.inner.append(Stage(inner.name, score, inner.inner))
+        outer.inner[-1].ranking = ranking
+
+    def _record(self, call: Call, ranking: Ranking) -> QueryScore | None:
+        """The score of an outermost retrieval, None where it belongs to no labelled query."""
+        self._retrievals += 1
+        query_id = call.query_id
+        if query_id is None:
+            self._unlabelled += 1
+            return None
+        ranking.query_id = query_id
+        score = score_ranking(self._plan, query_id, ranking)
+        state = self._states.get(query_id)
+        if state is None:
+            state = self._states[query_id] = _QueryState(ranking)
+        state.last = ranking
+        if ranking.error is not None:
+            state.stage = None
+            return score
+        state.calls.append(score.recall)
+        best = state.union_ranks or [None] * len(score.label_ranks)
+        state.union_ranks = [_least(a, b) for a, b in zip(best, score.label_ranks, strict=True)]
+        state.stage = Stage(call.name, score, call.inner)
+        state.rankings = {}
+        below = state.stage.flat()[:-1]
+        for stage, name in zip(below, numbered([stage.name for stage in below]), strict=True):
+            stage.name = name
+            if stage.ranking is not None:
+                self._keep(state, name, stage.ranking)
+                stage.ranking = None
+        self._keep(state, FINAL, ranking)
+        return score
+
+    def _keep(self, state: _QueryState, name: str, ranking: Ranking) -> None:
+        state.rankings[name] = ranking
+        self._stage_order.setdefault(name)
+
+    def _tell(self, score: QueryScore) -> None:
+        if self._log and _LOGGER.isEnabledFor(logging.INFO):
+            _LOGGER.info("%s: %s", quoted(score.text, limit=80), score.reason)
+        if self._on_score is not None:
+            self._on_score(score)
+
+    def _abandon(self, call: Call) -> None:
+        """A retrieval that never ended encloses nothing: what waited for it was outermost."""
+        self._open.pop(call.key, None)
+        call.is_open = False
+        self._never_ended += 1
+        for inner, ranking in call.waiting:
+            inner.enclosing = None
+            self._finish(inner, ranking)
+        call.waiting.clear()
+
+    def _resolve_open(self) -> None:
+        """Settle what waits for a retrieval that has not ended, oldest first."""
+        for call in list(self._open.values()):
+            if call.waiting:
+                self._abandon(call)
+
+    def _report(self, rankings: dict[str, Ranking], name: str, *, is_stage: bool = False) -> Report:
+        run = Run(
+            name=name,
+            rankings=list(rankings.values()),
+            complete=False,
+            notes=() if is_stage else tuple(self._notes()),
+        )
+        report = score_plan(run, self._plan, unlabelled=0 if is_stage else self._unlabelled)
+        if is_stage:
+            return report
+        return _with_calls(report, self._states)
+
+    def _notes(self) -> list[str]:
+        notes = []
+        seen = len(self._states)
+        total = len(self._plan.dataset)
+        if not self._retrievals and total:
+            notes.append(
+                f"no retriever events were seen for any of {total} labelled queries. Usual causes: "
+                "the retriever is a plain function; a call inside a node or function did not pass "
+                "its config on (Python before 3.11); the work ran in a thread pool that copies no "
+                "context; the handler was attached after the retriever was built"
+            )
+        elif seen < total:
+            notes.append(
+                f"no retriever events were seen for {total - seen} of {total} labelled queries"
+            )
+        if self._ambiguous:
+            named = ", ".join(map(repr, sorted(self._ambiguous)[:5]))
+            notes.append(
+                f"ambiguous: several queries have the text that was retrieved for ({named}); say "
+                'which one with `with recorder.query("…"):`'
+            )
+        if self._never_ended:
+            notes.append(f"{self._never_ended} retrievals started and never ended (cancelled)")
+        if self.faults:
+            notes.append(
+                f"the recorder itself failed {len(self.faults)} times and those retrievals are not "
+                f"counted; the first time: {describe_error(self.faults[0])}"
+            )
+        return notes
+
+
+def _with_calls(report: Report, states: dict[str, _QueryState]) -> Report:
+    """The report with each call's recall, and the union's, on queries retrieved several times."""
+    rows = []
+    for row in report.queries:
+        state = states.get(row.query_id)
+        if state is not None and len(state.calls) > 1:
+            row = replace(row, calls=tuple(state.calls), union=_union(row, state.union_ranks))  # noqa: PLW2901
+        rows.append(row)
+    return replace(report, queries=tuple(rows))
+
+
+def _union(row: QueryScore, union_ranks: list[int | None]) -> dict[str, float | None]:
+    ranks = sorted(rank for rank in union_ranks if rank is not None)
+    size = len(union_ranks)
+    return {cutoff_name(k): found_at(ranks, k) / size if size else None for k in row.cutoffs}
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _free_name(name: str, taken: dict[str, Any]) -> str:
+    number = 2
+    free = name
+    while free in taken or free == FINAL:
+        free = f"{name}#{number}"
+        number += 1
+    return free

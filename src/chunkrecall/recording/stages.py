@@ -1,0 +1,94 @@
+"""What each stage of one retrieval returned, and which stage lost a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chunkrecall.metric import cutoff_name
+from chunkrecall.render import quoted, share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chunkrecall.records import Ranking
+    from chunkrecall.report import QueryScore
+
+FINAL = "final"
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LostLabel:
+    """A label that one stage had and the next did not."""
+
+    query_id: str
+    label: str
+    stage: str
+    """The stage that lost it."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """One step of one retrieval with the steps that fed it."""
+
+    name: str
+    score: QueryScore
+    sources: list[Stage] = field(default_factory=list)
+    """What fed it: the retrievers inside it, or the step before it."""
+    ranking: Ranking | None = None
+    """Its list, until the recorder has put it away."""
+
+    def has(self, label: str) -> bool:
+        """Whether the label is anywhere in the stage's list."""
+        return self.score.ranks.get(label) is not None
+
+    def loser_of(self, label: str) -> str | None:
+        """The name of the stage at or below this one that dropped the label, if one did."""
+        if self.has(label):
+            return None
+        if any(source.has(label) for source in self.sources):
+            return self.name
+        return next(filter(None, (source.loser_of(label) for source in self.sources)), None)
+
+    def flat(self) -> list[Stage]:
+        """The stages below, innermost first, and this one last."""
+        return [*[stage for source in self.sources for stage in source.flat()], self]
+
+
+def lost_labels(last: Stage) -> list[LostLabel]:
+    """The labels that some stage had and the last one has not, each with the stage that lost it."""
+    lost = []
+    for label in last.score.labels:
+        stage = last.loser_of(label)
+        if stage is not None:
+            lost.append(LostLabel(last.score.query_id, label, stage))
+    return lost
+
+
+def story(last: Stage) -> str:
+    """Like `retriever@10 1.000 → rerank@3 0.500: 'b' lost at rerank`.
+
+    The number behind @ is the length of a stage's list, the share is that of the labels in it.
+    """
+    steps = []
+    for stage in last.flat():
+        size = len(stage.score.labels)
+        found = sum(rank is not None for rank in stage.score.label_ranks)
+        value = share(found / size) if size else "no labels"
+        steps.append(f"{cutoff_name(stage.score.retrieved_count or None, stage.name)} {value}")
+    losses = [
+        f"{quoted(one.label, limit=_SHOWN_CHARACTERS)} lost at {one.stage}"
+        for one in lost_labels(last)
+    ]
+    return " → ".join(steps) + (f": {', '.join(losses)}" if losses else "")
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """The names, with `#2`, `#3` behind one that repeats."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return result
