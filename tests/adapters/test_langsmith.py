@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from types import SimpleNamespace
@@ -245,7 +246,13 @@ def test_a_dataset_survives_being_examples_and_exported_json() -> None:
     )
     examples = dataset_to_examples(dataset)
     assert examples_to_dataset(examples).fingerprint == dataset.fingerprint
-    exported = [example.model_dump(mode="json") for example in examples]
+    # Before langsmith 0.4 examples are models of pydantic 1.
+    exported = [
+        example.model_dump(mode="json")
+        if hasattr(example, "model_dump")
+        else json.loads(example.json())
+        for example in examples
+    ]
     again = examples_to_dataset(exported)
     assert again.fingerprint == dataset.fingerprint
     assert again["q1"].metadata == {"source": "x"}

@@ -67,13 +67,13 @@ class LangChainAsyncRetriever(LangChainRetriever):
 
 class LlamaIndexRetriever(LlamaIndexBaseRetriever):
     def _retrieve(self, query_bundle: Any) -> list[NodeWithScore]:
-        # The framework drops nodes with a repeated id; the duplicate is another node of its text.
+        # The framework drops repeated nodes, by id or by hash; this one repeats the text alone.
         seen: set[str] = set()
         nodes = []
         for chunk_id, text in answer(query_bundle.query_str):
             node = TextNode(id_=chunk_id, text=text, metadata={"source": "s"})
             if chunk_id in seen:
-                node = TextNode(id_=f"{chunk_id} again", text=text, metadata={"source": "s"})
+                node = TextNode(id_=f"{chunk_id} again", text=text, metadata={"source": "t"})
             seen.add(chunk_id)
             nodes.append(NodeWithScore(node=node, score=0.5))
         return nodes
