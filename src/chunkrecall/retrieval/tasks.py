@@ -21,6 +21,8 @@ class Lease:
         self._session = session
         self.valid = True
         self.in_flight: dict[Task, float] = {}
+        self.calls: dict[asyncio.Task[None], Task] = {}
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     def take(self) -> Task | None:
         """The next query to ask, unless the lease was withdrawn."""
@@ -34,10 +36,13 @@ class Lease:
         if self.in_flight.pop(task, None) is not None and self.valid:
             self._session.settle(task, attempt)
 
-    def overdue(self, timeout_s: float) -> list[Task]:
-        """The queries whose calls the loop should long have interrupted."""
+    def blocked_by(self, timeout_s: float) -> Task | None:
+        """The query whose call has blocked the loop past its time-out, seen from another thread."""
         limit = monotonic() - timeout_s - _GRACE_S
-        return [task for task, started in list(self.in_flight.items()) if started < limit]
+        if self.loop is None or not any(s < limit for s in list(self.in_flight.values())):
+            return None
+        running = asyncio.current_task(self.loop)
+        return None if running is None else self.calls.get(running)
 
 
 async def adrive(
@@ -49,7 +54,7 @@ async def adrive(
 ) -> None:
     """Ask all queries on the running loop, at most `max_concurrency` at a time."""
     lease = Lease(session) if lease is None else lease
-    calls: set[asyncio.Task[None]] = set()
+    lease.loop = asyncio.get_running_loop()
 
     async def work() -> None:
         while True:
@@ -60,27 +65,27 @@ async def adrive(
                     return
                 await asyncio.sleep(wait_s)
                 continue
-            lease.settle(task, await _attempt(session, task, timeout_s, calls))
+            lease.settle(task, await _attempt(session, task, timeout_s, lease.calls))
 
     workers = [asyncio.ensure_future(work()) for _ in range(max_concurrency)]
     try:
         await asyncio.gather(*workers)
     finally:
-        for running in (*workers, *calls):
+        for running in (*workers, *lease.calls):
             running.cancel()
-        if calls:
-            await asyncio.wait(calls, timeout=0)
-        session.stuck += len(calls)
+        if lease.calls:
+            await asyncio.wait(set(lease.calls), timeout=0)
+        session.stuck += len(lease.calls)
 
 
 async def _attempt(
-    session: Session, task: Task, timeout_s: float | None, calls: set[asyncio.Task[None]]
+    session: Session, task: Task, timeout_s: float | None, calls: dict[asyncio.Task[None], Task]
 ) -> Attempt:
     """One call in a task of its own: its context variables and its cancellation stay inside."""
     attempt = Attempt()
     call = asyncio.ensure_future(_ask(session, task.text, attempt))
-    calls.add(call)
-    call.add_done_callback(calls.discard)
+    calls[call] = task
+    call.add_done_callback(calls.pop)
     await asyncio.wait({call}, timeout=timeout_s)
     if call.done() and not call.cancelled():
         call.result()  # raises what is no Exception, such as KeyboardInterrupt
@@ -131,29 +136,29 @@ def drive(session: Session, *, max_concurrency: int, timeout_s: float | None) ->
 
         Thread(target=context.run, args=(run,), name="chunkrecall-loop", daemon=True).start()
         try:
-            overdue = _watch(lease, finished, timeout_s)
+            blocker = _watch(lease, finished, timeout_s)
         finally:
             lease.valid = False
-        if not overdue:
+        if blocker is None:
             return
         for task in list(lease.in_flight):
-            if task in overdue:
+            if task is blocker:
                 session.settle(task, _failed(timed_out(timeout_s or 0.0), timeout_s or 0.0))
             else:
                 session.put_back(task)
-        session.stuck += len(overdue)
+        session.stuck += 1
 
 
-def _watch(lease: Lease, finished: Future[None], timeout_s: float | None) -> list[Task]:
-    """Wait for the loop; the queries whose calls have blocked it past the time-out, if any."""
+def _watch(lease: Lease, finished: Future[None], timeout_s: float | None) -> Task | None:
+    """Wait for the loop; the query whose call has blocked it past the time-out, if one has."""
     while True:
         try:
             finished.result(timeout=None if timeout_s is None else 0.1)
         except TimeoutError:
             if finished.done():
                 raise
-            overdue = lease.overdue(timeout_s or 0.0)
-            if overdue:
-                return overdue
+            blocker = lease.blocked_by(timeout_s or 0.0)
+            if blocker is not None:
+                return blocker
         else:
-            return []
+            return None
