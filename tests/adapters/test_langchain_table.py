@@ -36,7 +36,7 @@ class Scripted(BaseRetriever):
 
 
 RETRIEVER = Scripted()
-CHAIN = RunnableLambda(str) | RETRIEVER | RunnableLambda(lambda documents: len(documents))
+CHAIN = RunnableLambda(str) | RETRIEVER | RunnableLambda(len)
 Means = tuple[float | None, ...]
 
 

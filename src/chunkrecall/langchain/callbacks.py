@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 QUERY_ID_KEY = "chunkrecall_query_id"
 """The key of a config's metadata that names the labelled query."""
 
-_MOST_RUNS = 20_000
+_MOST_RUNS = 5_000
+_DEEPEST = 16
 
 _Enclosing = tuple[tuple[Recorder, Call], ...]
 # The open retrievals around the code that runs. Parent run ids do not tell: a wrapper that passes
@@ -274,7 +275,8 @@ class RecallCallbackHandler(BaseCallbackHandler):
         if call is not None:
             self._open_run(run_id, parent_run_id, call.name, call)
             others = tuple([one for one in _ENCLOSING.get() if one[0] is not self.recorder])
-            _ENCLOSING.set((*others, *around, (self.recorder, call)))
+            # Cancelled retrievals may stay in it; no pipeline is nested as deep as this.
+            _ENCLOSING.set((*others[-_DEEPEST:], *around[-_DEEPEST:], (self.recorder, call)))
 
     def _end_retrieval(self, documents: object, run_id: UUID) -> None:
         run = self._close(run_id)

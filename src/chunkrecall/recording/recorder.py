@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from chunkrecall.report import QueryScore, Report
 
 _LOGGER = logging.getLogger("chunkrecall")
-_MOST_OPEN = 10_000
+_MOST_OPEN = 1_000
 _MOST_CALLS = 1_000
+_MOST_WAITING = 50
 _SCOPE: ContextVar[_Scope | None] = ContextVar("chunkrecall_scope", default=None)
 
 
@@ -162,8 +163,6 @@ class Recorder:
             if key in self._open or key in self._ended:
                 return None
             found = query_id if scope is None else scope.query_id
-            if found is None and enclosing is not None:
-                found = enclosing.query_id
             if found is None or found not in self._plan.dataset:
                 found = self._looked_up(query_text)
             if enclosing is not None and not (enclosing.is_open and enclosing.scope is scope):
@@ -320,6 +319,8 @@ class Recorder:
                     self._add_inner(enclosing, call, ranking)
                 else:
                     enclosing.waiting.append((call, ranking))
+                    if len(enclosing.waiting) > _MOST_WAITING:
+                        self._abandon(enclosing)  # it must have been cancelled long ago
                 return False
             for inner, answer in call.waiting:
                 self._add_inner(call, inner, answer)
