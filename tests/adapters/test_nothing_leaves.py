@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import InMemoryVectorStore
+from langsmith import utils as langsmith_utils
 from langsmith.utils import tracing_is_enabled
 from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever as LlamaIndexBaseRetriever
@@ -32,6 +33,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setenv("LANGSMITH_TRACING", "true")
     monkeypatch.setenv("LANGCHAIN_TRACING_V2", "true")
     monkeypatch.setenv("LANGSMITH_API_KEY", "secret")
+    langsmith_utils.get_env_var.cache_clear()  # it remembers what was not set
     attempts: list[Any] = []
 
     def refuse(*args: Any, **kwargs: Any) -> Any:

@@ -387,6 +387,7 @@ class Recorder:
         """A retrieval that never ended encloses nothing: what waited for it was outermost."""
         self._open.pop(call.key, None)
         call.is_open = False
+        call.enclosing = None  # dead calls must not hold one another
         self._never_ended += 1
         for inner, ranking in call.waiting:
             inner.enclosing = None
