@@ -59,7 +59,7 @@ def query_from_row(row: object) -> Query:
             text=text,
             relevant=relevant,
             relevant_ids=None if relevant_ids is None else _list(relevant_ids, "relevant_ids"),
-            tags=_list(fields.get("tags") or [], "tags"),
+            tags=[] if fields.get("tags") is None else _list(fields["tags"], "tags"),
             metadata=_mapping(fields.get("metadata"), "metadata"),
         )
     except DatasetError as error:
@@ -106,7 +106,7 @@ def ranking_from_row(row: object) -> Ranking:
         query_id=query_id,
         chunks=[
             _chunk_from_row(item, f'"chunks"[{index}]')
-            for index, item in enumerate(_list(chunks or [], "chunks"))
+            for index, item in enumerate(_list([] if chunks is None else chunks, "chunks"))
         ],
         error=error,
         latency_s=latency_s,
