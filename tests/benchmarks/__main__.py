@@ -18,6 +18,7 @@ NAMES = (
     "kernel",
     "template_call",
     "loop_overhead",
+    "recorder_cost",
     "throughput",
     "import_time",
     "report_memory",

@@ -8,17 +8,18 @@ is kept grows with the dataset, never with the number of retrievals.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from chunkrecall.metric import Cutoffs, cutoff_name, found_at
+from chunkrecall.metric import Cutoffs
 from chunkrecall.recording.stages import FINAL, LostLabel, Stage, lost_labels, numbered, story
+from chunkrecall.recording.state import Call, QueryState, with_calls
 from chunkrecall.records import Chunks, DatasetInput, Ranking, Run
 from chunkrecall.render import quoted
 from chunkrecall.retrieval import describe_error
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("chunkrecall")
 _MOST_OPEN = 1_000
-_MOST_CALLS = 1_000
 _MOST_WAITING = 50
 _SCOPE: ContextVar[_Scope | None] = ContextVar("chunkrecall_scope", default=None)
 
@@ -40,37 +40,6 @@ class _Scope:
     """Says which labelled query the code inside works on."""
 
     query_id: str
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One retrieval that has started."""
-
-    key: Hashable
-    name: str
-    query_id: str | None
-    started: float
-    scope: object
-    enclosing: Call | None = None
-    """The retrieval it was started in, as far as the handler knows; it may prove dead."""
-    is_inner: bool = False
-    """Whether that is certain, not only likely."""
-    is_open: bool = True
-    inner: list[Stage] = field(default_factory=list)
-    waiting: list[tuple[Call, Ranking]] = field(default_factory=list)
-    """Likely inner retrievals that have ended; they are outermost if this one never ends."""
-
-
-@dataclass(slots=True)
-class _QueryState:
-    """What is kept of one labelled query."""
-
-    last: Ranking
-    calls: deque[dict[str, float | None]] = field(default_factory=lambda: deque(maxlen=_MOST_CALLS))
-    union_ranks: list[int | None] = field(default_factory=list)
-    stage: Stage | None = None
-    rankings: dict[str, Ranking] = field(default_factory=dict)
-    """The last call's ranking of each stage, by its name."""
 
 
 class Recorder:
@@ -124,7 +93,7 @@ class Recorder:
         self._lock = RLock()
         self._open: OrderedDict[Hashable, Call] = OrderedDict()
         self._ended: OrderedDict[Hashable, None] = OrderedDict()
-        self._states: dict[str, _QueryState] = {}
+        self._states: dict[str, QueryState] = {}
         self._unlabelled = 0
         self._retrievals = 0
         self._ambiguous: set[str] = set()
@@ -205,7 +174,10 @@ class Recorder:
         """A later step, such as a reranker, has turned the last retrieval's list into this one."""
         with self._lock:
             state = self._states.get(query_id)
-            if state is None or state.stage is None:
+            if state is None:
+                return
+            self._settle(state)
+            if state.stage is None:
                 return
             ranking = Ranking(query_id=query_id, chunks=chunks)
             score = score_ranking(self._plan, query_id, ranking)
@@ -351,20 +323,29 @@ class Recorder:
             self._unlabelled += 1
             return None
         ranking.query_id = query_id
-        score = score_ranking(self._plan, query_id, ranking)
         state = self._states.get(query_id)
         if state is None:
-            state = self._states[query_id] = _QueryState(ranking)
+            state = self._states[query_id] = QueryState(ranking)
+        else:
+            self._settle(state)
         state.last = ranking
-        if ranking.error is not None:
-            state.stage = None
-            return score
-        state.calls.append(score.recall)
-        best = state.union_ranks or [None] * len(score.label_ranks)
-        state.union_ranks = [_least(a, b) for a, b in zip(best, score.label_ranks, strict=True)]
+        state.stage = None
+        state.unscored = call if ranking.error is None else None
+        if not self._log and self._on_score is None:
+            return None  # scored when somebody asks
+        return self._settle(state) or score_ranking(self._plan, query_id, ranking)
+
+    def _settle(self, state: QueryState) -> QueryScore | None:
+        """Score the last retrieval of a query, if that has not been done; None if it has."""
+        call, state.unscored = state.unscored, None
+        if call is None:
+            return None
+        ranking = state.last
+        score = score_ranking(self._plan, ranking.query_id, ranking)
+        state.add_ranks(score.label_ranks)
         state.stage = Stage(call.name, score, call.inner)
         state.rankings = {}
-        below = state.stage.flat()[:-1]
+        below = state.stage.flat()[:-1] if call.inner else []
         for stage, name in zip(below, numbered([stage.name for stage in below]), strict=True):
             stage.name = name
             if stage.ranking is not None:
@@ -373,7 +354,7 @@ class Recorder:
         self._keep(state, FINAL, ranking)
         return score
 
-    def _keep(self, state: _QueryState, name: str, ranking: Ranking) -> None:
+    def _keep(self, state: QueryState, name: str, ranking: Ranking) -> None:
         state.rankings[name] = ranking
         self._stage_order.setdefault(name)
 
@@ -395,10 +376,12 @@ class Recorder:
         call.waiting.clear()
 
     def _resolve_open(self) -> None:
-        """Settle what waits for a retrieval that has not ended, oldest first."""
+        """Settle what waits for a retrieval that has not ended, and score what is not scored."""
         for call in list(self._open.values()):
             if call.waiting:
                 self._abandon(call)
+        for state in self._states.values():
+            self._settle(state)
 
     def _report(self, rankings: dict[str, Ranking], name: str, *, is_stage: bool = False) -> Report:
         run = Run(
@@ -410,7 +393,7 @@ class Recorder:
         report = score_plan(run, self._plan, unlabelled=0 if is_stage else self._unlabelled)
         if is_stage:
             return report
-        return _with_calls(report, self._states)
+        return with_calls(report, self._states)
 
     def _notes(self) -> list[str]:
         notes = []
@@ -441,27 +424,6 @@ class Recorder:
                 f"counted; the first time: {describe_error(self.faults[0])}"
             )
         return notes
-
-
-def _with_calls(report: Report, states: dict[str, _QueryState]) -> Report:
-    """The report with each call's recall, and the union's, on queries retrieved several times."""
-    rows = []
-    for row in report.queries:
-        state = states.get(row.query_id)
-        if state is not None and len(state.calls) > 1:
-            row = replace(row, calls=tuple(state.calls), union=_union(row, state.union_ranks))  # noqa: PLW2901
-        rows.append(row)
-    return replace(report, queries=tuple(rows))
-
-
-def _union(row: QueryScore, union_ranks: list[int | None]) -> dict[str, float | None]:
-    ranks = sorted(rank for rank in union_ranks if rank is not None)
-    size = len(union_ranks)
-    return {cutoff_name(k): found_at(ranks, k) / size if size else None for k in row.cutoffs}
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
 
 
 def _free_name(name: str, taken: dict[str, Any]) -> str:

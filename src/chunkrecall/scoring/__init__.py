@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from chunkrecall.matching import KeyedMatcher, Matcher
+from chunkrecall.matching import Matcher
 from chunkrecall.metric import Cutoff, Cutoffs, check_ks, cutoff_name, hit_positions
 from chunkrecall.records import Chunks, Dataset, DatasetInput, Ranking, Run, as_dataset
 from chunkrecall.report import QueryScore, Report
@@ -204,7 +204,7 @@ class _Scorer:
     def __init__(self, plan: ScoringPlan, *, is_complete: bool) -> None:
         self._plan = plan
         self._matcher = plan.labels.matcher
-        self._keyed = self._matcher if isinstance(self._matcher, KeyedMatcher) else None
+        self._keyed = plan.labels.keyed
         self.has_keys = callable(getattr(self._matcher, "key", None))
         self._is_complete = is_complete
         self.absent = self.rejected = self.rejectable = 0

@@ -32,6 +32,8 @@ class LabelPlan:
     """A dataset's labels as one matcher sees them."""
 
     matcher: Matcher
+    keyed: KeyedMatcher | None
+    """The matcher, if it is equality of keys."""
     queries: tuple[ActiveLabels, ...]
     has_groups: bool
     notes: tuple[str, ...]
@@ -51,7 +53,8 @@ def plan_labels(dataset: Dataset, matcher: Matcher | None, relevance_level: int)
         for member in label.members
     ]
     chosen = default_matcher(everything) if matcher is None else check_matcher(matcher)
-    by_keys = isinstance(chosen, KeyedMatcher)  # a slow question, asked once
+    keyed = chosen if isinstance(chosen, KeyedMatcher) else None  # a slow question, asked once
+    by_keys = keyed is not None
     if not by_keys:
         _refuse_unreadable(dataset, chosen)
     planned: list[ActiveLabels] = []
@@ -72,7 +75,13 @@ def plan_labels(dataset: Dataset, matcher: Matcher | None, relevance_level: int)
     if problems:
         raise DatasetError(problems)
     has_groups = any(len(keys) > 1 for labels in planned for keys in labels.keys)
-    return LabelPlan(chosen, tuple(planned), has_groups, _notes(chosen, merged, everything))
+    return LabelPlan(
+        matcher=chosen,
+        keyed=keyed,
+        queries=tuple(planned),
+        has_groups=has_groups,
+        notes=_notes(chosen, merged, everything),
+    )
 
 
 def _active(
