@@ -50,13 +50,13 @@ def report_of(
     return score(run, dataset, k=k, **options)
 
 
-def test_f001_a_chunk_retrieved_twice_counts_once() -> None:
+def test_F001_a_chunk_retrieved_twice_counts_once() -> None:
     assert report_of(["A", "B"], ["A", "A", "X"]).mean(None) == 0.5
     assert report_of(["A"], ["A", "A"]).mean(None) == 1.0
     assert recall_at_k(["A", "A", "X"], ["A", "B"]) == 0.5
 
 
-def test_f002_a_label_listed_twice_counts_once_and_is_named() -> None:
+def test_F002_a_label_listed_twice_counts_once_and_is_named() -> None:
     report = report_of(["A", "A"], ["A"])
     assert report.mean(None) == 1.0
     assert any("'q1' 2 → 1" in note for note in report.notes)
@@ -64,7 +64,7 @@ def test_f002_a_label_listed_twice_counts_once_and_is_named() -> None:
     assert any("'q1'" in note and "repeated" in note for note in dataset.notes)
 
 
-def test_f004_the_cut_comes_before_duplicates_are_removed_unless_asked() -> None:
+def test_F004_the_cut_comes_before_duplicates_are_removed_unless_asked() -> None:
     assert report_of(["A", "B"], ["A", "A", "B"], k=2).mean(2) == 0.5
     deduped = report_of(["A", "B"], ["A", "A", "B"], k=2, dedupe=True)
     assert deduped.mean(2) == 1.0
@@ -72,7 +72,7 @@ def test_f004_the_cut_comes_before_duplicates_are_removed_unless_asked() -> None
     assert any("dedupe=True" in note for note in deduped.notes)
 
 
-def test_f005_a_list_shorter_than_k_is_scored_and_said() -> None:
+def test_F005_a_list_shorter_than_k_is_scored_and_said() -> None:
     report = report_of(["A", "B"], ["A"], k=10)
     assert report.mean(10) == 0.5
     (query,) = report.queries
@@ -81,7 +81,7 @@ def test_f005_a_list_shorter_than_k_is_scored_and_said() -> None:
     assert any("recall@10 was measured on lists of at most 1 chunk" in n for n in report.notes)
 
 
-def test_f006_recall_is_divided_by_all_labels_and_the_ceiling_is_shown() -> None:
+def test_F006_recall_is_divided_by_all_labels_and_the_ceiling_is_shown() -> None:
     report = report_of(list("ABCDE"), ["A", "X"], k=1)
     assert report.mean(1) == 0.2
     assert report.summary["recall@1"].ceiling == 0.2
@@ -104,7 +104,7 @@ def two_queries(**options: Any) -> Report:
     return score(run, dataset, k=5, **options)
 
 
-def test_f008_a_query_with_nothing_relevant_is_undefined_and_counted() -> None:
+def test_F008_a_query_with_nothing_relevant_is_undefined_and_counted() -> None:
     report = two_queries()
     summary = report.summary["recall@5"]
     assert (summary.mean, summary.averaged_over, summary.undefined) == (1.0, 1, 1)
@@ -114,7 +114,7 @@ def test_f008_a_query_with_nothing_relevant_is_undefined_and_counted() -> None:
     assert two_queries(no_relevant="zero").queries[1].status == "undefined"
 
 
-def test_f009_the_mlflow_policy_reproduces_two_thirds() -> None:
+def test_F009_the_mlflow_policy_reproduces_two_thirds() -> None:
     dataset = Dataset(
         [
             Query(query_id="q1", text="t1", relevant=[]),
@@ -136,7 +136,7 @@ def test_f009_the_mlflow_policy_reproduces_two_thirds() -> None:
     assert theirs.summary["recall@3"].averaged_over == 3
 
 
-def test_f010_recall_hit_and_complete_are_undefined_together() -> None:
+def test_F010_recall_hit_and_complete_are_undefined_together() -> None:
     (query,) = report_of([], ["X"], k=3).queries
     assert (query.recall, query.hit, query.complete) == (
         {"recall@3": None},
@@ -146,7 +146,7 @@ def test_f010_recall_hit_and_complete_are_undefined_together() -> None:
     assert query.reason
 
 
-def test_f013_a_mean_of_exactly_four_fifths_is_four_fifths() -> None:
+def test_F013_a_mean_of_exactly_four_fifths_is_four_fifths() -> None:
     found = [5, 4, 2, 4, 5, 4]
     labels = [f"label {i}" for i in range(5)]
     dataset = Dataset(
@@ -163,14 +163,14 @@ def test_f013_a_mean_of_exactly_four_fifths_is_four_fifths() -> None:
     assert report.mean(5) >= 0.8
 
 
-def test_f014_retrieving_nothing_scores_0_and_raises_nothing() -> None:
+def test_F014_retrieving_nothing_scores_0_and_raises_nothing() -> None:
     report = report_of(["A"], [], k=5)
     assert report.mean(5) == 0.0
     assert report.queries[0].status == "scored"
     assert recall_at_k([], ["A"], 5) == 0.0
 
 
-def test_f017_the_mean_is_per_query_and_the_pooled_share_has_its_own_name() -> None:
+def test_F017_the_mean_is_per_query_and_the_pooled_share_has_its_own_name() -> None:
     many = [f"m{i}" for i in range(9)]
     dataset = {"q1": ["A"], "q2": many}
     report = evaluate_retriever(
@@ -182,7 +182,7 @@ def test_f017_the_mean_is_per_query_and_the_pooled_share_has_its_own_name() -> N
     assert "pooled" in str(report)
 
 
-def test_f018_the_relevance_level_decides_which_labels_count() -> None:
+def test_F018_the_relevance_level_decides_which_labels_count() -> None:
     labels = [
         Label(chunk_id="d1", grade=1),
         Label(chunk_id="d2", grade=2),
@@ -197,18 +197,18 @@ def test_f018_the_relevance_level_decides_which_labels_count() -> None:
 
 
 @pytest.mark.parametrize("k", [0, -1, True, 2.5, "5"])
-def test_f020_an_odd_k_is_a_value_error_that_names_k(k: Any) -> None:
+def test_F020_an_odd_k_is_a_value_error_that_names_k(k: Any) -> None:
     with pytest.raises(ValueError, match="k must be"):
         recall_at_k(["X", "A"], ["A"], k)
     with pytest.raises(ValueError, match="k must be"):
         report_of(["A"], ["X", "A"], k=k)
 
 
-def test_f020_no_k_is_the_whole_list() -> None:
+def test_F020_no_k_is_the_whole_list() -> None:
     assert recall_at_k(["X", "A"], ["A"], None) == 1.0
 
 
-def test_f022_any_some_and_all_of_the_evidence_have_three_names() -> None:
+def test_F022_any_some_and_all_of_the_evidence_have_three_names() -> None:
     report = report_of(["hop1", "hop2"], ["hop1", "X", "Y"], k=3)
     (query,) = report.queries
     assert query.recall["recall@3"] == 0.5
@@ -217,12 +217,12 @@ def test_f022_any_some_and_all_of_the_evidence_have_three_names() -> None:
     assert report.summary["complete@3"].mean == 0.0
 
 
-def test_f023_a_group_is_one_label_satisfied_by_any_member() -> None:
+def test_F023_a_group_is_one_label_satisfied_by_any_member() -> None:
     assert report_of([["A1", "A2"], ["B"]], ["A2", "X"]).mean(None) == 0.5
     assert report_of(["A1", "A2", "B"], ["A2", "X"]).mean(None) == 1 / 3
 
 
-def test_f024_a_chunk_with_the_querys_own_id_is_removed_only_when_asked() -> None:
+def test_F024_a_chunk_with_the_querys_own_id_is_removed_only_when_asked() -> None:
     retrieved = [("d7", "seven"), ("d3", "three")]
     labels = [Label(chunk_id="d3")]
     plain = report_of(labels, retrieved, k=1, query_id="d7")
@@ -231,7 +231,7 @@ def test_f024_a_chunk_with_the_querys_own_id_is_removed_only_when_asked() -> Non
     assert report_of(labels, retrieved, k=1, query_id="d7", exclude_self=True).mean(1) == 1.0
 
 
-def test_f025_several_cutoffs_cost_one_call() -> None:
+def test_F025_several_cutoffs_cost_one_call() -> None:
     calls = []
 
     def spy(text: str) -> list[str]:
@@ -243,7 +243,7 @@ def test_f025_several_cutoffs_cost_one_call() -> None:
     assert [report.mean(k) for k in (1, 3, 5, 10)] == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_f026_a_leading_space_is_a_miss_that_is_explained() -> None:
+def test_F026_a_leading_space_is_a_miss_that_is_explained() -> None:
     retrieved = [" supercalifragilistic", "ok"]
     exact = report_of(["supercalifragilistic"], retrieved)
     assert exact.mean(None) == 0.0
@@ -252,7 +252,7 @@ def test_f026_a_leading_space_is_a_miss_that_is_explained() -> None:
     assert normalized.mean(None) == 1.0
 
 
-def test_f029_invisible_characters_are_removed_only_when_asked() -> None:
+def test_F029_invisible_characters_are_removed_only_when_asked() -> None:
     retrieved = ["infor\u00admation re\u200btrieval"]
     label = "information retrieval"
     exact = report_of([label], retrieved)
@@ -264,7 +264,7 @@ def test_f029_invisible_characters_are_removed_only_when_asked() -> None:
     assert report_of([label], retrieved, matcher=visible).mean(None) == 1.0
 
 
-def test_f030_an_escaped_ampersand_is_explained_and_never_stored() -> None:
+def test_F030_an_escaped_ampersand_is_explained_and_never_stored() -> None:
     retrieved = ["R&amp;D spend rose"]
     report = report_of(["R&D spend rose"], retrieved)
     assert report.mean(None) == 0.0
@@ -276,7 +276,7 @@ def test_f030_an_escaped_ampersand_is_explained_and_never_stored() -> None:
     assert report_of(["R&D spend rose"], retrieved, matcher=unescaped).mean(None) == 1.0
 
 
-def test_f031_a_nodes_text_is_its_body_without_metadata() -> None:
+def test_F031_a_nodes_text_is_its_body_without_metadata() -> None:
     node = TextNode(text="body", metadata={"file": "a.md"})
     assert nodes_to_texts([NodeWithScore(node=node)]) == ["body"]
     report = evaluate_retriever(
@@ -286,7 +286,7 @@ def test_f031_a_nodes_text_is_its_body_without_metadata() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "\n\t", "\u00a0"])
-def test_f033_a_blank_label_is_refused_at_every_entry(blank: str, tmp_path: Any) -> None:
+def test_F033_a_blank_label_is_refused_at_every_entry(blank: str, tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="blank"):
         Label(text=blank)
     with pytest.raises(ValueError, match="blank"):
@@ -304,11 +304,11 @@ def test_f033_a_blank_label_is_refused_at_every_entry(blank: str, tmp_path: Any)
 
 
 @pytest.mark.parametrize("matcher", [ExactText(), NormalizedText()])
-def test_f033_an_empty_chunk_satisfies_nothing(matcher: Any) -> None:
+def test_F033_an_empty_chunk_satisfies_nothing(matcher: Any) -> None:
     assert report_of(["A"], ["", "A"], k=1, matcher=matcher).mean(1) == 0.0
 
 
-def test_f041_stripping_accents_leaves_hangul_whole() -> None:
+def test_F041_stripping_accents_leaves_hangul_whole() -> None:
     matcher = NormalizedText(strip_accents=True)
     assert report_of(["\ubb38\uc11c"], ["\ubb38\uc11c"], matcher=matcher).mean(None) == 1.0
     assert report_of(["\ubb38\uc11c"], ["\ubb34\uc11c"], matcher=matcher).mean(None) == 0.0
@@ -316,7 +316,7 @@ def test_f041_stripping_accents_leaves_hangul_whole() -> None:
     assert report_of(["r\u00e9sum\u00e9"], ["resume"], matcher=NormalizedText()).mean(None) == 0.0
 
 
-def test_f042_equal_texts_are_one_label_by_text_and_two_by_id() -> None:
+def test_F042_equal_texts_are_one_label_by_text_and_two_by_id() -> None:
     labels = [
         Label(text="Terms apply.", chunk_id="d1#c3"),
         Label(text="Terms apply.", chunk_id="d2#c9"),
@@ -328,7 +328,7 @@ def test_f042_equal_texts_are_one_label_by_text_and_two_by_id() -> None:
     assert any("merged" in note and "'q1' 2 → 1" in note for note in by_text.notes)
 
 
-def test_f043_the_matching_mode_is_explicit_and_unused_texts_are_said() -> None:
+def test_F043_the_matching_mode_is_explicit_and_unused_texts_are_said() -> None:
     labels = [Label(text="x", chunk_id="zzz")]
     retrieved = [("random", "x")]
     by_text = report_of(labels, retrieved)
@@ -339,7 +339,7 @@ def test_f043_the_matching_mode_is_explicit_and_unused_texts_are_said() -> None:
     assert any("texts that the labels carry were not compared" in n for n in by_id.notes)
 
 
-def test_f086_the_blocking_call_works_inside_a_running_loop() -> None:
+def test_F086_the_blocking_call_works_inside_a_running_loop() -> None:
     async def main() -> Report:
         return evaluate_retriever(lambda _: ["a"], {"q": ["a"]}, k=1, progress=False)
 
@@ -366,7 +366,7 @@ class LoopBound:
         return [text]
 
 
-def test_f088_one_loop_for_a_whole_run_and_the_callers_loop_when_awaited() -> None:
+def test_F088_one_loop_for_a_whole_run_and_the_callers_loop_when_awaited() -> None:
     dataset: dict[str, list[str]] = {f"q{i}": [f"q{i}"] for i in range(6)}
     blocking = LoopBound()
     assert evaluate_retriever(blocking, dataset, k=1, progress=False).mean(1) == 1.0
@@ -392,14 +392,14 @@ class SyncOnly(LlamaIndexBaseRetriever):
         raise NotImplementedError
 
 
-def test_f089_a_missing_async_method_falls_back_to_the_sync_one_and_is_noted_once() -> None:
+def test_F089_a_missing_async_method_falls_back_to_the_sync_one_and_is_noted_once() -> None:
     dataset = {"q1": ["a"], "q2": ["a"], "q3": ["a"]}
     report = asyncio.run(aevaluate_retriever(SyncOnly(), dataset, k=1, progress=False))
     assert report.mean(1) == 1.0
     assert sum("sync method was used instead" in note for note in report.notes) == 1
 
 
-def test_f090_an_async_method_that_blocks_is_noted_and_threads_overlap_it() -> None:
+def test_F090_an_async_method_that_blocks_is_noted_and_threads_overlap_it() -> None:
     async def blocking(_: str) -> list[str]:
         time.sleep(0.04)
         return ["a"]
@@ -420,7 +420,7 @@ def test_f090_an_async_method_that_blocks_is_noted_and_threads_overlap_it() -> N
     assert late.summary["recall@1"].errored == 6
 
 
-def test_f091_results_stand_in_dataset_order_whatever_finishes_first() -> None:
+def test_F091_results_stand_in_dataset_order_whatever_finishes_first() -> None:
     async def search(text: str) -> list[str]:
         await asyncio.sleep(0.002 * (10 - int(text)))
         return [f"c{text}"]
@@ -441,7 +441,7 @@ def flaky(text: str) -> list[str]:
     return ["a"]
 
 
-def test_f139_one_failing_query_costs_one_record() -> None:
+def test_F139_one_failing_query_costs_one_record() -> None:
     dataset = {"q1": ["a"], "q2": ["a"], "q3": ["a"]}
     report = evaluate_retriever(flaky, dataset, k=1, progress=False)
     assert [q.status for q in report.queries] == ["scored", "errored", "scored"]
@@ -452,7 +452,7 @@ def test_f139_one_failing_query_costs_one_record() -> None:
         evaluate_retriever(flaky, dataset, k=1, on_error="raise", progress=False)
 
 
-def test_f140_an_errored_query_is_excluded_or_0_and_both_bounds_are_printed() -> None:
+def test_F140_an_errored_query_is_excluded_or_0_and_both_bounds_are_printed() -> None:
     dataset = {"q1": ["a"], "q2": ["a"], "q3": ["a"]}
     report = evaluate_retriever(flaky, dataset, k=1, progress=False)
     summary = report.summary["recall@1"]
@@ -471,7 +471,7 @@ def test_f140_an_errored_query_is_excluded_or_0_and_both_bounds_are_printed() ->
     [["a"], [{"page_content": "a"}], [(Document(page_content="a"), 0.7)], ["a", ImageNode()]],
     ids=["text", "dict", "pair", "image"],
 )
-def test_f143_other_result_shapes_are_converted(returned: list[Any]) -> None:
+def test_F143_other_result_shapes_are_converted(returned: list[Any]) -> None:
     report = evaluate_retriever(lambda _: returned, {"q": ["a"]}, k=2, progress=False)
     assert report.mean(2) == 1.0
     assert report.queries[0].retrieved[0] == "a"
@@ -480,7 +480,7 @@ def test_f143_other_result_shapes_are_converted(returned: list[Any]) -> None:
         assert any("have no text" in note for note in report.notes)
 
 
-def test_f143_an_unknown_type_is_named_with_its_index() -> None:
+def test_F143_an_unknown_type_is_named_with_its_index() -> None:
     report = evaluate_retriever(lambda _: ["a", 7], {"q": ["a"]}, k=2, progress=False)
     assert "item 1" in str(report.queries[0].error)
     assert "int" in str(report.queries[0].error)
@@ -495,7 +495,7 @@ class Stored(BaseRetriever):
         return self.documents
 
 
-def test_f146_evaluation_changes_nothing_the_caller_owns() -> None:
+def test_F146_evaluation_changes_nothing_the_caller_owns() -> None:
     documents = [
         Document(page_content="b", metadata={"n": [1]}),
         Document(page_content="a", id="1"),
@@ -511,7 +511,7 @@ def test_f146_evaluation_changes_nothing_the_caller_owns() -> None:
     assert [q.ranks for q in one.queries] == [q.ranks for q in two.queries]
 
 
-def test_f184_negative_controls_are_counted_apart() -> None:
+def test_F184_negative_controls_are_counted_apart() -> None:
     dataset = Dataset(
         [Query(query_id=f"a{i}", text=f"a{i}", relevant=["A"]) for i in range(40)]
         + [Query(query_id=f"n{i}", text=f"n{i}", relevant=[]) for i in range(8)]

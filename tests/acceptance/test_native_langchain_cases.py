@@ -28,7 +28,7 @@ class Inner(Scripted):
     """Another class name, for the stages."""
 
 
-def test_f074_a_retriever_called_without_a_chain_is_recorded() -> None:
+def test_F074_a_retriever_called_without_a_chain_is_recorded() -> None:
     handler = RecallCallbackHandler({"q1": ["a"]}, k=1)
     Scripted(answers=["a"]).invoke("q1", config={"callbacks": [handler]})
     report = handler.report()
@@ -36,7 +36,7 @@ def test_f074_a_retriever_called_without_a_chain_is_recorded() -> None:
     assert report.summary["recall@1"].total == 1
 
 
-def test_f075_an_ensemble_is_one_score_and_its_parts_are_stages() -> None:
+def test_F075_an_ensemble_is_one_score_and_its_parts_are_stages() -> None:
     ensemble = EnsembleRetriever(
         retrievers=[Inner(answers=["a", "x"]), Inner(answers=["b"])], weights=[0.5, 0.5]
     )
@@ -52,7 +52,7 @@ def test_f075_an_ensemble_is_one_score_and_its_parts_are_stages() -> None:
     }
 
 
-def test_f080_a_rewritten_question_is_unlabelled_unless_the_query_is_bound() -> None:
+def test_F080_a_rewritten_question_is_unlabelled_unless_the_query_is_bound() -> None:
     labels = Dataset([Query(query_id="q1", text="What are its limits?", relevant=["a"])])
     chain = RunnableLambda(lambda text: "What are the API limits?") | Scripted(answers=["a"])
     with record_recall(labels, k=1) as recorder:
@@ -69,7 +69,7 @@ def test_f080_a_rewritten_question_is_unlabelled_unless_the_query_is_bound() -> 
     assert handler.report().mean(1) == 1.0
 
 
-def test_f081_no_retriever_events_are_said_and_are_no_success() -> None:
+def test_F081_no_retriever_events_are_said_and_are_no_success() -> None:
     labels = {f"q{i}": ["a"] for i in range(5)}
     with record_recall(labels, k=1) as recorder:
         chain = RunnableLambda(lambda text: [Document(page_content="a")])
@@ -84,7 +84,7 @@ def test_f081_no_retriever_events_are_said_and_are_no_success() -> None:
     assert "no retriever events" in " ".join(str(report).split())
 
 
-def test_f082_async_chains_score_like_sync_ones() -> None:
+def test_F082_async_chains_score_like_sync_ones() -> None:
     chain = RunnableLambda(str) | Scripted(answers=["x", "a"]) | RunnableLambda(len)
     means = []
     for awaited in (False, True):
@@ -98,7 +98,7 @@ def test_f082_async_chains_score_like_sync_ones() -> None:
     assert means[0] == means[1] == [0.0, 0.5]
 
 
-def test_f083_each_call_and_the_union_are_told_apart() -> None:
+def test_F083_each_call_and_the_union_are_told_apart() -> None:
     labels = Dataset([Query(query_id="task", text="task", relevant=["a", "b"])])
     retriever = Scripted(answers={"first": ["a", "x"], "second": ["b", "y"]})
     with record_recall(labels, k=2) as recorder, recorder.query("task"):
@@ -111,7 +111,7 @@ def test_f083_each_call_and_the_union_are_told_apart() -> None:
     assert recorder.report().mean(2) == 0.5
 
 
-def test_f085_a_retriever_that_returns_none_is_an_error_record() -> None:
+def test_F085_a_retriever_that_returns_none_is_an_error_record() -> None:
     retriever = Scripted(answers={"q1": ["a"], "q2": None})
     handler = RecallCallbackHandler({"q1": ["a"], "q2": ["a"]}, k=1)
     for text in ("q1", "q2"):
@@ -122,7 +122,7 @@ def test_f085_a_retriever_that_returns_none_is_an_error_record() -> None:
     assert report.mean(1) == 1.0
 
 
-def test_f095_parents_of_labelled_chunks_are_a_miss_by_child_id() -> None:
+def test_F095_parents_of_labelled_chunks_are_a_miss_by_child_id() -> None:
     parent = Document(page_content="c1 text c2 text", id="P1", metadata={"doc_id": "P1"})
     retriever = Scripted(answers=[parent])
     children = Dataset([Query(query_id="q", text="q", relevant_ids=["c1", "c2"])])
@@ -131,7 +131,7 @@ def test_f095_parents_of_labelled_chunks_are_a_miss_by_child_id() -> None:
     assert evaluate_retriever(retriever, parents, k=1, progress=False).mean(1) == 1.0
 
 
-def test_f097_an_ensembles_kept_copy_decides_the_id_and_not_the_text() -> None:
+def test_F097_an_ensembles_kept_copy_decides_the_id_and_not_the_text() -> None:
     ensemble = EnsembleRetriever(
         retrievers=[
             Scripted(answers=[Document(page_content="t", metadata={"id": "a1"})]),
@@ -153,7 +153,7 @@ def rerank(documents: list[Document]) -> list[Document]:
     return sorted(chosen, key=lambda one: kept[one.page_content])
 
 
-def test_f100_what_the_reranker_lost_is_attributed_to_it() -> None:
+def test_F100_what_the_reranker_lost_is_attributed_to_it() -> None:
     calls = []
 
     class Counted(Scripted):
@@ -182,7 +182,7 @@ class SecondSentence(BaseDocumentCompressor):
         return [Document(page_content=one.page_content.split(" ")[1]) for one in documents]
 
 
-def test_f103_what_compression_cut_is_a_stage_of_its_own() -> None:
+def test_F103_what_compression_cut_is_a_stage_of_its_own() -> None:
     for drop in (False, True):
         retriever = ContextualCompressionRetriever(
             base_compressor=SecondSentence(drop=drop), base_retriever=Inner(answers=["S1. S2. S3."])
@@ -195,7 +195,7 @@ def test_f103_what_compression_cut_is_a_stage_of_its_own() -> None:
         assert lost.stage == "ContextualCompressionRetriever"
 
 
-def test_f108_missing_ids_are_said_and_a_metadata_key_can_be_named() -> None:
+def test_F108_missing_ids_are_said_and_a_metadata_key_can_be_named() -> None:
     retriever = Scripted(answers=[Document(page_content="t", metadata={"chunk_id": "c1"})])
     labels = Dataset([Query(query_id="q", text="q", relevant_ids=["c1"])])
     without = evaluate_retriever(retriever, labels, k=1, progress=False)
@@ -205,7 +205,7 @@ def test_f108_missing_ids_are_said_and_a_metadata_key_can_be_named() -> None:
     assert evaluate_retriever(retriever, labels, k=1, matcher=named, progress=False).mean(1) == 1.0
 
 
-def test_f181_tools_are_matched_by_their_name() -> None:
+def test_F181_tools_are_matched_by_their_name() -> None:
     tools = [
         Document(page_content="Sends a message", metadata={"name": "send_mail"}),
         Document(page_content="Something else", metadata={"name": "x"}),
