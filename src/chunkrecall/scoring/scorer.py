@@ -1,0 +1,215 @@
+"""Scores one query after another, and remembers what a reader of the means should know."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chunkrecall.metric import cutoff_name, hit_positions
+from chunkrecall.records import Chunks, Ranking
+from chunkrecall.report import QueryScore
+from chunkrecall.scoring.labels import ActiveLabels, first_ranks_in
+
+if TYPE_CHECKING:
+    from chunkrecall.records import Query
+    from chunkrecall.scoring.plan import ScoringPlan
+
+_SELF_HITS_SHARE = 0.1
+
+
+class Scorer:
+    """One run under one plan."""
+
+    def __init__(self, plan: ScoringPlan, *, is_complete: bool) -> None:
+        self._plan = plan
+        self._matcher = plan.labels.matcher
+        self._keyed = plan.labels.keyed
+        self.has_keys = callable(getattr(self._matcher, "key", None))
+        self._is_complete = is_complete
+        self.absent = self.rejected = self.rejectable = 0
+        self._answered = self._longest = self._removed = 0
+        self._self_hits = self._textless = self._keyless = self._chunks = 0
+
+    def score(self, query: Query, labels: ActiveLabels, ranking: Ranking | None) -> QueryScore:
+        """The query's score; no ranking means that the run does not mention it."""
+        chunks = self._answer(query, ranking)
+        common: dict[str, Any] = {
+            "query_id": query.query_id,
+            "text": query.text,
+            "cutoffs": self._plan.cutoffs,
+            "labels": labels.names,
+            "tags": query.tags,
+            "latency_s": None if ranking is None else ranking.latency_s,
+            "error": None if ranking is None else ranking.error,
+            "exception": None if ranking is None else ranking.exception,
+        }
+        if chunks is None:
+            common["label_ranks"] = (None,) * len(labels.names)
+        else:
+            chunks, keys = self._scored_list(query, chunks)
+            common["label_ranks"] = self._ranks(labels, chunks, keys)
+            common["retrieved_count"] = len(chunks)
+            if self._plan.keep_texts:
+                common["retrieved"] = tuple(chunks.texts)  # the same tuple, where it is one
+                common["retrieved_ids"] = (
+                    () if chunks.chunk_ids is None else tuple(chunks.chunk_ids)
+                )
+        if not labels.names:
+            assigned = self._without_labels(query, chunks)
+            return QueryScore(
+                status="undefined",
+                assigned=assigned,
+                explanation=self._why_undefined(query),
+                **common,
+            )
+        if ranking is not None and ranking.error is not None:
+            return QueryScore(
+                status="errored",
+                assigned=0.0 if self._plan.on_error == "zero" else None,
+                explanation=f"the retriever failed: {ranking.error}",
+                **common,
+            )
+        if chunks is None:
+            return QueryScore(
+                status="not_run", explanation="the run ended before this query", **common
+            )
+        if ranking is None:
+            self.absent += 1
+            common["explanation"] = "absent from the run"
+        return QueryScore(status="scored", **common)
+
+    def _answer(self, query: Query, ranking: Ranking | None) -> Chunks | None:
+        """What was retrieved; None when there is no answer to score."""
+        if ranking is None:
+            return Chunks(()) if self._is_complete else None
+        if ranking.error is not None:
+            return None
+        chunks = ranking.chunks
+        self._answered += 1
+        self._longest = max(self._longest, len(chunks))
+        self._chunks += len(chunks)
+        if "" in chunks.texts:
+            self._textless += chunks.texts.count("")
+        if chunks.chunk_ids is not None and query.query_id in chunks.chunk_ids:
+            self._self_hits += 1
+        return chunks
+
+    def _scored_list(self, query: Query, chunks: Chunks) -> tuple[Chunks, Sequence[Hashable]]:
+        """The list that is cut, and its keys, after the removals that the rules ask for."""
+        keys = chunks.texts if self._keyed is None else self._keyed.chunk_keys(chunks)
+        if len(keys) != len(chunks):
+            raise ValueError(
+                f"matcher {self._matcher.describe()!r} gave {len(keys)} keys for "
+                f"{len(chunks)} chunks"
+            )
+        if self._keyed is not None and not any(keys):
+            self._keyless += len(chunks)
+        if not (self._plan.dedupe or self._plan.exclude_self):
+            return chunks, keys
+        kept = []
+        seen: set[Hashable] = set()
+        for index, key in enumerate(keys):
+            if (
+                self._plan.exclude_self
+                and chunks.chunk_ids is not None
+                and chunks.chunk_ids[index] == query.query_id
+            ):
+                continue
+            if self._plan.dedupe and key not in (
+                None,
+                "",
+            ):  # chunks without text or id are no repeats of each other
+                if key in seen:
+                    continue
+                seen.add(key)
+            kept.append(index)
+        self._removed += len(keys) - len(kept)
+        return chunks.take(kept), [keys[index] for index in kept]
+
+    def _ranks(
+        self, labels: ActiveLabels, chunks: Chunks, keys: Sequence[Hashable]
+    ) -> tuple[int | None, ...]:
+        if not labels.names:
+            return ()
+        if self._keyed is not None:
+            wanted = {key for one in labels.keys for key in one}
+            ranks = {keys[rank - 1]: rank for rank in hit_positions(wanted, keys)}
+            return first_ranks_in(ranks, labels.keys)
+        flat = [member for members in labels.members for member in members]
+        given = tuple(self._matcher.first_ranks(flat, chunks))
+        if len(given) != len(flat) or not all(
+            rank is None or 1 <= rank <= len(chunks) for rank in given
+        ):
+            raise ValueError(
+                f"matcher {self._matcher.describe()!r} must give one rank from 1 to {len(chunks)} "
+                f"or None for each of {len(flat)} labels, got {given!r:.200}"
+            )
+        rest = iter(given)
+        return tuple(
+            min((rank for rank in [next(rest) for _ in members] if rank is not None), default=None)
+            for members in labels.members
+        )
+
+    def _without_labels(self, query: Query, chunks: Chunks | None) -> float | None:
+        """Counts correct rejections; the value that the policy assigns, if any."""
+        if not query.judged:
+            return None
+        if chunks is not None:
+            self.rejectable += 1
+            self.rejected += not chunks
+        policy = self._plan.no_relevant
+        if policy == "mlflow":
+            return None if chunks is None else float(not chunks)
+        return {"zero": 0.0, "one": 1.0}.get(policy)
+
+    def _why_undefined(self, query: Query) -> str:
+        if not query.judged:
+            return "nobody judged what is relevant (no labels)"
+        if query.relevant:
+            return f"no label reaches relevance level {self._plan.relevance_level}"
+        return "judged, and nothing is relevant"
+
+    def notes(self, unlabelled: int) -> list[str]:
+        """What the rankings show that a reader of the means should know."""
+        plan = self._plan
+        notes = []
+        if plan.relevance_level != 1:
+            notes.append(f"labels count from grade {plan.relevance_level} on")
+        if plan.dedupe:
+            notes.append("repeated chunks were removed before the cut (dedupe=True)")
+        if plan.exclude_self:
+            notes.append("chunks with the query's own id were removed (exclude_self=True)")
+        if plan.no_relevant != "exclude":
+            notes.append(
+                f"queries with nothing relevant got a value by the policy no_relevant="
+                f"{plan.no_relevant!r}"
+            )
+        if plan.on_error == "zero":
+            notes.append("errored queries count as 0 in the mean (on_error='zero')")
+        deeper = [k for k in plan.cutoffs if k is not None and k > self._longest]
+        if self._answered and deeper:
+            names = ", ".join(cutoff_name(k) for k in deeper)
+            verb = "was" if len(deeper) == 1 else "were"
+            notes.append(
+                f"{names} {verb} measured on lists of at most {self._longest} chunks: raise the "
+                "retriever's own k"
+            )
+        if self._chunks and self._keyless == self._chunks:
+            notes.append(
+                f"no retrieved chunk has a value to match by ({self._matcher.describe()}): give "
+                "the chunks ids when you index them (Document(id=…), TextNode(id_=…)), or name the "
+                "metadata key that holds them with ChunkId(key=…)"
+            )
+        if self._textless:
+            notes.append(
+                f"{self._textless} retrieved chunks have no text; they hold their rank and match "
+                "no text"
+            )
+        if not plan.exclude_self and self._self_hits > self._answered * _SELF_HITS_SHARE:
+            notes.append(
+                f"in {self._self_hits} of {self._answered} queries a retrieved chunk has the "
+                "query's own id: exclude_self=True removes it"
+            )
+        if unlabelled:
+            notes.append(f"{unlabelled} retrievals belong to no labelled query")
+        return notes
