@@ -307,9 +307,11 @@ def test_a_stuck_call_does_not_hold_up_the_exit(kind: str) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_ctrl_c_stops_promptly(concurrency: int) -> None:
+    # A process started in the background may have inherited that it ignores SIGINT.
     code = f"""
-        import time
+        import signal, time
         from chunkrecall import evaluate_retriever
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         def search(text):
             print("started", flush=True)
             time.sleep(0.5)
@@ -317,16 +319,17 @@ def test_ctrl_c_stops_promptly(concurrency: int) -> None:
         evaluate_retriever(search, {{str(i): ["a"] for i in range(500)}},
                            max_concurrency={concurrency}, progress=False)
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert "KeyboardInterrupt" in errors
     assert process.returncode != 0
 
