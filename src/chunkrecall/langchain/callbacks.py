@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
 from langchain_core.tracers.context import register_configure_hook
 
 from chunkrecall.adapters import CONTAINER_KEYS, to_chunks
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 QUERY_ID_KEY = "chunkrecall_query_id"
 """The key of a config's metadata that names the labelled query."""
 
-_MOST_RUNS = 5_000
+_FEWEST_RUNS = 5_000
+_RUNS_A_QUERY = 32  # all queries at once, each in a chain of its own
+_MOST_LISTS = 100
 _DEEPEST = 16
 
 _Enclosing = tuple[tuple[Recorder, Call], ...]
@@ -36,16 +39,49 @@ _Enclosing = tuple[tuple[Recorder, Call], ...]
 _ENCLOSING: ContextVar[_Enclosing] = ContextVar("chunkrecall_enclosing", default=())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     """A chain, tool or retriever run that is open."""
 
-    parent: UUID | None
-    root: UUID
+    run_id: UUID
+    above: _Run | None
     name: str = ""
-    after: str | None = None
-    """The labelled query whose retrieval had ended in the same root run when this one started."""
     call: Call | None = None
+    after: str | None = None
+    """The labelled query that had been retrieved in a run above when this one started."""
+    had_documents: bool = False
+    """Whether a run `after` a retrieval was given Documents."""
+    lists: dict[str, object] | None = None
+    """For each query retrieved inside, the last list of Documents there; the latest is last."""
+    open: dict[UUID, None] | None = None
+    """For a root, the runs below it that have not ended."""
+
+    @property
+    def root(self) -> _Run:
+        """The outermost run around this one, which may be itself."""
+        run = self
+        while run.above is not None:
+            run = run.above
+        return run
+
+    def keep(self, query_id: str, documents: object) -> None:
+        """Tell the runs around this one what was retrieved, or made of it, for a query."""
+        run = self.above
+        while run is not None:
+            if run.lists is None:
+                run.lists = {}
+            run.lists.pop(query_id, None)
+            run.lists[query_id] = documents
+            if len(run.lists) > _MOST_LISTS:
+                del run.lists[next(iter(run.lists))]
+            run = run.above
+
+    def lists_above(self) -> dict[str, object] | None:
+        """The lists of the nearest run around this one in which something was retrieved."""
+        run = self.above
+        while run is not None and run.lists is None:
+            run = run.above
+        return None if run is None else run.lists
 
 
 class RecallCallbackHandler(BaseCallbackHandler):
@@ -73,8 +109,8 @@ class RecallCallbackHandler(BaseCallbackHandler):
         self.recorder = Recorder(dataset, k, **options)
         self._lock = Lock()
         self._runs: OrderedDict[UUID, _Run] = OrderedDict()
-        self._last_query: OrderedDict[UUID, str] = OrderedDict()
-        self._last_documents: object = None
+        size = len(self.recorder.dataset)
+        self._most_runs = max(_FEWEST_RUNS, _RUNS_A_QUERY * size)
         self._outer: RecallCallbackHandler | None = None
 
     @property
@@ -143,10 +179,14 @@ class RecallCallbackHandler(BaseCallbackHandler):
         parent_run_id: UUID | None = None,
         **kwargs: Any,
     ) -> None:
-        """A retriever returned; texts are copied now, since the pipeline may edit its documents."""
+        """A retriever returned; texts are copied now, since the pipeline may edit its documents.
+
+        An answer that holds no chunks is a failed retrieval.
+        """
         with Attempt() as attempt:
             self._end_retrieval(documents, run_id)
-        self._keep_fault(attempt)
+        if attempt.error is not None and not self.recorder.fail(run_id, attempt.error):
+            self._keep_fault(attempt)
         if self._outer is not None:
             self._outer.on_retriever_end(
                 documents, run_id=run_id, parent_run_id=parent_run_id, **kwargs
@@ -180,7 +220,10 @@ class RecallCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A chain, node or function was called."""
-        self._open_run(run_id, parent_run_id, str(kwargs.get("name") or "step"))
+        with Attempt() as attempt:
+            run = self._open_run(run_id, parent_run_id, str(kwargs.get("name") or "step"))
+            self._find_retrieval_before(run, inputs)
+        self._keep_fault(attempt)
         if self._outer is not None:
             self._outer.on_chain_start(
                 serialized, inputs, run_id=run_id, parent_run_id=parent_run_id, **kwargs
@@ -193,7 +236,7 @@ class RecallCallbackHandler(BaseCallbackHandler):
         with Attempt() as attempt:
             run = self._close(run_id)
             if run is not None and run.after is not None:
-                self._record_step(run, outputs)
+                self._record_step(run, run.after, outputs)
         self._keep_fault(attempt)
         if self._outer is not None:
             self._outer.on_chain_end(outputs, run_id=run_id, parent_run_id=parent_run_id, **kwargs)
@@ -258,88 +301,108 @@ class RecallCallbackHandler(BaseCallbackHandler):
         metadata: Mapping[str, Any] | None,
         name: object,
     ) -> None:
-        around = tuple(
-            [one for one in _ENCLOSING.get() if one[0] is self.recorder and one[1].is_open]
-        )
+        known = _ENCLOSING.get()
+        around = [one for one in known if one[0] is self.recorder and one[1].is_open]
         parent = self._enclosing_retrieval(parent_run_id)
         enclosing = parent if parent is not None else (around[-1][1] if around else None)
-        query_id = metadata.get(QUERY_ID_KEY) if metadata else None
         call = self.recorder.start(
             run_id,
             name=str(name or "Retriever"),
             query_text=query,
-            query_id=query_id if isinstance(query_id, str) else None,
+            query_id=metadata.get(QUERY_ID_KEY) if metadata else None,
             enclosing=enclosing,
             is_inner=parent is not None,
         )
         if call is not None:
             self._open_run(run_id, parent_run_id, call.name, call)
-            others = tuple([one for one in _ENCLOSING.get() if one[0] is not self.recorder])
+            others = [one for one in known if one[0] is not self.recorder]
             # Cancelled retrievals may stay in it; no pipeline is nested as deep as this.
             _ENCLOSING.set((*others[-_DEEPEST:], *around[-_DEEPEST:], (self.recorder, call)))
 
     def _end_retrieval(self, documents: object, run_id: UUID) -> None:
         run = self._close(run_id)
-        if isinstance(documents, (list, tuple)):
-            query_id = self.recorder.end(run_id, _chunks(documents))
-        else:
-            kind = "None" if documents is None else f"a {type(documents).__name__}"
-            self.recorder.fail(run_id, TypeError(f"the retriever returned {kind}, not a list"))
-            query_id = None
         if run is not None:
             _ENCLOSING.set(tuple([one for one in _ENCLOSING.get() if one[1] is not run.call]))
-            if query_id is not None:
-                with self._lock:
-                    self._last_documents = documents
-                    self._last_query[run.root] = query_id
-                    while len(self._last_query) > _MOST_RUNS:
-                        self._last_query.popitem(last=False)
+        if not isinstance(documents, (list, tuple)):
+            kind = "None" if documents is None else f"a {type(documents).__name__}"
+            raise TypeError(f"the retriever returned {kind}, not a list")
+        query_id = self.recorder.end(run_id, _chunks(documents))
+        if run is not None and run.above is not None and query_id is not None:
+            with self._lock:
+                run.keep(query_id, documents)
 
-    def _record_step(self, run: _Run, outputs: object) -> None:
-        if isinstance(outputs, Mapping):
-            outputs = next((outputs[key] for key in CONTAINER_KEYS if key in outputs), None)
-        if not isinstance(outputs, list) or outputs is self._last_documents or run.after is None:
-            return  # a run around the step that was recorded returns the very same list
-        chunks = chunks_of_documents(outputs)
+    def _find_retrieval_before(self, run: _Run, inputs: object) -> None:
+        with self._lock:
+            lists = run.lists_above()
+            if not lists:
+                return
+            bound = self.recorder.bound_query()
+            run.after = bound if bound in lists else next(reversed(lists))
+        run.had_documents = _list_of_documents(inputs) is not None
+
+    def _record_step(self, run: _Run, query_id: str, outputs: object) -> None:
+        found = _list_of_documents(outputs)
+        if found is None and run.had_documents:
+            found = _empty_list(outputs)
+        if found is None:
+            return
+        with self._lock:
+            lists = run.lists_above()
+            if lists is not None and lists.get(query_id) is found:
+                return  # handed on, or returned by a run around the step that made it
+            run.keep(query_id, found)
+        chunks = chunks_of_documents(found)
         if chunks is not None:
-            self._last_documents = outputs
-            self.recorder.step(run.after, run.name, chunks)
+            self.recorder.step(query_id, run.name, chunks)
 
     def _open_run(
         self, run_id: UUID, parent: UUID | None, name: str, call: Call | None = None
-    ) -> None:
+    ) -> _Run:
         with self._lock:
             above = None if parent is None else self._runs.get(parent)
-            root = run_id if parent is None else parent if above is None else above.root
-            after = None if call is not None else self._last_query.get(root)
-            self._runs[run_id] = _Run(parent, root, name, after, call)
-            while len(self._runs) > _MOST_RUNS:
-                self._runs.popitem(last=False)
+            if above is None and parent is not None:  # it started before the handler was attached
+                above = self._runs[parent] = _Run(parent, None)
+            run = self._runs[run_id] = _Run(run_id, above, name, call)
+            if above is not None:
+                root = above.root
+                if root.open is None:
+                    root.open = {}
+                root.open[run_id] = None
+            while len(self._runs) > self._most_runs:
+                _, oldest = self._runs.popitem(last=False)
+                self._drop(oldest)
+            return run
 
     def _close(self, run_id: UUID) -> _Run | None:
+        calls = []
         with self._lock:
             run = self._runs.pop(run_id, None)
-            if run is None or run.call is not None or run.root != run_id:
-                return run
-            # A root run has ended: what is still open under it was cancelled and never will.
-            self._last_query.pop(run_id, None)
-            dead = [key for key, one in self._runs.items() if one.root == run_id]
-            calls = [one.call for one in map(self._runs.pop, dead) if one.call is not None]
+            if run is None:
+                return None
+            self._drop(run)
+            if run.above is None and run.open:
+                # A root run has ended: what is still open under it was cancelled and never will.
+                dead = [self._runs.pop(key) for key in run.open if key in self._runs]
+                calls = [one.call for one in dead if one.call is not None]
+                run.open = None
         for call in calls:
             self.recorder.forget(call.key)
         return run
 
+    def _drop(self, run: _Run) -> None:
+        root = run.root
+        if root.open is not None:
+            root.open.pop(run.run_id, None)
+
     def _enclosing_retrieval(self, run_id: UUID | None) -> Call | None:
         """The nearest retrieval among the parents of a run."""
+        if run_id is None:
+            return None
         with self._lock:
-            while run_id is not None:
-                run = self._runs.get(run_id)
-                if run is None:
-                    return None
-                if run.call is not None:
-                    return run.call
-                run_id = run.parent
-        return None
+            run = self._runs.get(run_id)
+            while run is not None and run.call is None:
+                run = run.above
+        return None if run is None else run.call
 
     def _keep_fault(self, attempt: Attempt) -> None:
         if attempt.error is not None:
@@ -382,3 +445,33 @@ def record_recall(
 def _chunks(documents: list[Any] | tuple[Any, ...]) -> Chunks:
     chunks = chunks_of_documents(documents)
     return to_chunks(list(documents)) if chunks is None else chunks
+
+
+def _list_of_documents(value: object) -> list[Any] | None:
+    """The Documents that a step takes or gives: a list, or in a dict, state or graph Command."""
+    if isinstance(value, list):
+        return value if value and isinstance(value[0], Document) else None
+    fields = _fields(value)
+    for key in (*[key for key in CONTAINER_KEYS if key in fields], *fields):
+        held = fields[key]
+        if isinstance(held, list) and held and isinstance(held[0], Document):
+            return held
+    return None
+
+
+def _empty_list(value: object) -> list[Any] | None:
+    """The empty list that a step gives in place of Documents."""
+    if isinstance(value, list):
+        return value if not value else None
+    fields = _fields(value)
+    held = next((fields[key] for key in CONTAINER_KEYS if key in fields), None)
+    return held if isinstance(held, list) and not held else None
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    update = getattr(value, "update", None)  # of a LangGraph Command
+    if isinstance(update, Mapping):
+        return update
+    return getattr(value, "__dict__", {})

@@ -8,7 +8,7 @@ is kept grows with the dataset, never with the number of retrievals.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,24 +22,31 @@ from chunkrecall.recording.stages import FINAL, LostLabel, Stage, lost_labels, n
 from chunkrecall.recording.state import Call, QueryState, with_calls
 from chunkrecall.records import Chunks, DatasetInput, Ranking, Run
 from chunkrecall.render import quoted
-from chunkrecall.retrieval import describe_error
+from chunkrecall.retrieval import Attempt, describe_error
 from chunkrecall.scoring import NoRelevant, plan_scoring, score_plan, score_ranking
 
 if TYPE_CHECKING:
     from chunkrecall.matching import Matcher
+    from chunkrecall.records import Dataset
     from chunkrecall.report import QueryScore, Report
 
 _LOGGER = logging.getLogger("chunkrecall")
-_MOST_OPEN = 1_000
-_MOST_WAITING = 50
+_FEWEST_OPEN = 1_000
+_OPEN_A_QUERY = 8  # all queries at once (abatch without a limit), each with retrievers inside
+_MOST_ENDED = 1_000
+_MOST_WAITING = 500
+_MOST_FAULTS = 100
+_MOST_NAMED = 5
 _SCOPE: ContextVar[_Scope | None] = ContextVar("chunkrecall_scope", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Scope:
     """Says which labelled query the code inside works on."""
 
     query_id: str
+    recorder: Recorder
+    around: _Scope | None
 
 
 class Recorder:
@@ -97,13 +104,22 @@ class Recorder:
         self._unlabelled = 0
         self._retrievals = 0
         self._ambiguous: set[str] = set()
+        self._unknown: dict[str, None] = {}
         self._never_ended = 0
+        self._most_open = max(_FEWEST_OPEN, _OPEN_A_QUERY * len(self._plan.dataset))
         self._stage_order: dict[str, None] = {}
         self.faults: list[Exception] = []
-        """Exceptions of the recorder itself, or of `on_score`; the pipeline never sees them."""
+        """The first exceptions of the recorder or of `on_score`; the pipeline never sees them."""
+        self._fault_count = 0
+        self._untold: deque[QueryScore] = deque()
         self._ids_by_text: dict[str, list[str]] = {}
         for query in self._plan.dataset:
             self._ids_by_text.setdefault(query.text, []).append(query.query_id)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The labelled queries."""
+        return self._plan.dataset
 
     # What a handler calls.
 
@@ -113,7 +129,7 @@ class Recorder:
         *,
         name: str,
         query_text: object,
-        query_id: str | None = None,
+        query_id: object = None,
         enclosing: Call | None = None,
         is_inner: bool = False,
     ) -> Call | None:
@@ -127,34 +143,40 @@ class Recorder:
             enclosing: The open retrieval in whose context it started.
             is_inner: Whether the framework itself says that it belongs to `enclosing`.
         """
-        scope = _SCOPE.get()
+        scope = self._scope()
         with self._lock:
             if key in self._open or key in self._ended:
                 return None
-            found = query_id if scope is None else scope.query_id
-            if found is None or found not in self._plan.dataset:
+            found = self._named(query_id) if scope is None else scope.query_id
+            if found is None:
                 found = self._looked_up(query_text)
             if enclosing is not None and not (enclosing.is_open and enclosing.scope is scope):
                 enclosing = None
             call = Call(key, name, found, perf_counter(), scope, enclosing, is_inner)
             self._open[key] = call
-            while len(self._open) > _MOST_OPEN:
+            while len(self._open) > self._most_open:
                 self._abandon(next(iter(self._open.values())))
             return call
 
     def end(self, key: Hashable, chunks: Chunks) -> str | None:
         """A retrieval has returned; the labelled query it is the outermost retrieval of, if any."""
-        call = self._close(key)
-        if call is None:
-            return None
-        latency_s = perf_counter() - call.started
-        ranking = Ranking(query_id=call.query_id or "", chunks=chunks, latency_s=latency_s)
-        return call.query_id if self._finish(call, ranking) else None
+        with self._lock:
+            call = self._close(key)
+            if call is None:
+                return None
+            latency_s = perf_counter() - call.started
+            ranking = Ranking(query_id=call.query_id or "", chunks=chunks, latency_s=latency_s)
+            if not self._finish(call, ranking):
+                return None
+        self._tell()
+        return call.query_id
 
-    def fail(self, key: Hashable, error: BaseException) -> None:
-        """A retrieval has raised."""
-        call = self._close(key)
-        if call is not None:
+    def fail(self, key: Hashable, error: BaseException) -> bool:
+        """A retrieval has raised; False when it is not open."""
+        with self._lock:
+            call = self._close(key)
+            if call is None:
+                return False
             ranking = Ranking(
                 query_id=call.query_id or "",
                 error=describe_error(error),
@@ -162,6 +184,8 @@ class Recorder:
                 exception=error if isinstance(error, Exception) else None,
             )
             self._finish(call, ranking)
+        self._tell()
+        return True
 
     def forget(self, key: Hashable) -> None:
         """A retrieval will never end: what enclosed it was cancelled."""
@@ -169,6 +193,7 @@ class Recorder:
             call = self._open.get(key)
             if call is not None:
                 self._abandon(call)
+        self._tell()
 
     def step(self, query_id: str, name: str, chunks: Chunks) -> None:
         """A later step, such as a reranker, has turned the last retrieval's list into this one."""
@@ -180,7 +205,9 @@ class Recorder:
             if state.stage is None:
                 return
             ranking = Ranking(query_id=query_id, chunks=chunks)
-            score = score_ranking(self._plan, query_id, ranking)
+            score = self._scored(query_id, ranking)
+            if score is None:
+                return
             key = _free_name(name, state.rankings)
             state.stage = Stage(key, score, [state.stage])
             self._keep(state, key, ranking)
@@ -188,12 +215,24 @@ class Recorder:
 
     def keep_fault(self, error: Exception) -> None:
         """The handler itself failed; the pipeline goes on."""
-        self.faults.append(error)
+        with self._lock:
+            self._fault_count += 1
+            if len(self.faults) < _MOST_FAULTS:
+                self.faults.append(error)
 
     def raise_fault(self) -> None:
         """Raise the first fault, if the recorder was asked to."""
-        if self._raise_faults and self.faults:
+        if not self._raise_faults:
+            return
+        with self._lock:
+            self._resolve_open()
+        if self.faults:
             raise self.faults[0]
+
+    def bound_query(self) -> str | None:
+        """The labelled query that `with recorder.query(…):` around the calling code names."""
+        scope = self._scope()
+        return None if scope is None else scope.query_id
 
     # What a user calls.
 
@@ -201,12 +240,14 @@ class Recorder:
     def query(self, query_id: str) -> Iterator[None]:
         """Says which labelled query the code inside works on, whatever the retriever is asked.
 
+        Holds for this recorder, and for any other over an equal dataset that names none itself.
+
         Raises:
             KeyError: The dataset has no such query.
         """
         if query_id not in self._plan.dataset:
             raise KeyError(f"no query of the dataset has the id {query_id!r}")
-        token = _SCOPE.set(_Scope(query_id))
+        token = _SCOPE.set(_Scope(query_id, self, _SCOPE.get()))
         try:
             yield
         finally:
@@ -262,6 +303,35 @@ class Recorder:
 
     # The rest.
 
+    def _scope(self) -> _Scope | None:
+        innermost = _SCOPE.get()
+        if innermost is None or innermost.recorder is self:
+            return innermost
+        scopes = [innermost]
+        while (around := scopes[-1].around) is not None:
+            scopes.append(around)
+        own = (scope for scope in scopes if scope.recorder is self)
+        mine = self.dataset.fingerprint
+        alike = (scope for scope in scopes if scope.recorder.dataset.fingerprint == mine)
+        return next(own, None) or next(alike, None)
+
+    def _named(self, query_id: object) -> str | None:
+        """The query that the handler named; what names none is kept for a note."""
+        if isinstance(query_id, str) and query_id in self._plan.dataset:
+            return query_id
+        if query_id is not None and len(self._unknown) < _MOST_NAMED:
+            self._unknown[f"{query_id!r:.80}"] = None
+        return None
+
+    def _scored(self, query_id: str, ranking: Ranking) -> QueryScore | None:
+        """The score of one list; None where scoring itself failed, which is kept as a fault."""
+        with Attempt() as attempt:
+            attempt.value = score_ranking(self._plan, query_id, ranking)
+        if attempt.error is not None:
+            self.keep_fault(attempt.error)
+        score: QueryScore | None = attempt.value
+        return score
+
     def _looked_up(self, query_text: object) -> str | None:
         ids = self._ids_by_text.get(query_text) if isinstance(query_text, str) else None
         if ids is None:
@@ -272,34 +342,32 @@ class Recorder:
         return ids[0]
 
     def _close(self, key: Hashable) -> Call | None:
-        with self._lock:
-            call = self._open.pop(key, None)
-            if call is None:  # started before the recorder, or ended twice
-                return None
-            call.is_open = False
-            self._ended[key] = None
-            if len(self._ended) > _MOST_OPEN:
-                self._ended.popitem(last=False)
-            return call
+        call = self._open.pop(key, None)
+        if call is None:  # started before the recorder, or ended twice
+            return None
+        call.is_open = False
+        self._ended[key] = None
+        if len(self._ended) > _MOST_ENDED:
+            self._ended.popitem(last=False)
+        return call
 
     def _finish(self, call: Call, ranking: Ranking) -> bool:
         """Whether the retrieval is an outermost one, as far as is known yet."""
-        with self._lock:
-            enclosing = call.enclosing
-            if enclosing is not None and enclosing.is_open:
-                if call.is_inner:
-                    self._add_inner(enclosing, call, ranking)
-                else:
-                    enclosing.waiting.append((call, ranking))
-                    if len(enclosing.waiting) > _MOST_WAITING:
-                        self._abandon(enclosing)  # it must have been cancelled long ago
-                return False
-            for inner, answer in call.waiting:
-                self._add_inner(call, inner, answer)
-            call.waiting.clear()
-            score = self._record(call, ranking)
+        enclosing = call.enclosing
+        if enclosing is not None and enclosing.is_open:
+            if call.is_inner:
+                self._add_inner(enclosing, call, ranking)
+            else:
+                enclosing.waiting.append((call, ranking))
+                if len(enclosing.waiting) > _MOST_WAITING:
+                    self._abandon(enclosing)  # it must have been cancelled long ago
+            return False
+        for inner, answer in call.waiting:
+            self._add_inner(call, inner, answer)
+        call.waiting.clear()
+        score = self._record(call, ranking)
         if score is not None:
-            self._tell(score)
+            self._untold.append(score)
         return True
 
     def _add_inner(self, outer: Call, inner: Call, ranking: Ranking) -> None:
@@ -311,9 +379,11 @@ class Recorder:
             outer.inner.extend(inner.inner)
             return
         ranking.query_id = query_id
-        score = score_ranking(self._plan, query_id, ranking)
-        outer.inner.append(Stage(inner.name, score, inner.inner))
-        outer.inner[-1].ranking = ranking
+        score = self._scored(query_id, ranking)
+        if score is None:
+            outer.inner.extend(inner.inner)
+        else:
+            outer.inner.append(Stage(inner.name, score, inner.inner, ranking))
 
     def _record(self, call: Call, ranking: Ranking) -> QueryScore | None:
         """The score of an outermost retrieval, None where it belongs to no labelled query."""
@@ -330,10 +400,19 @@ class Recorder:
             self._settle(state)
         state.last = ranking
         state.stage = None
-        state.unscored = call if ranking.error is None else None
+        state.unscored = call
+        if ranking.error is not None:
+            self._put_error(state, ranking)
         if not self._log and self._on_score is None:
             return None  # scored when somebody asks
-        return self._settle(state) or score_ranking(self._plan, query_id, ranking)
+        return self._settle(state) or self._scored(query_id, state.last)
+
+    def _put_error(self, state: QueryState, ranking: Ranking) -> None:
+        """The query's last retrieval has no list, and so no stages."""
+        state.unscored = None
+        state.last = ranking
+        state.rankings = {}
+        self._keep(state, FINAL, ranking)
 
     def _settle(self, state: QueryState) -> QueryScore | None:
         """Score the last retrieval of a query, if that has not been done; None if it has."""
@@ -341,7 +420,11 @@ class Recorder:
         if call is None:
             return None
         ranking = state.last
-        score = score_ranking(self._plan, ranking.query_id, ranking)
+        score = self._scored(ranking.query_id, ranking)
+        if score is None:
+            error = f"the recorder could not score it: {describe_error(self.faults[-1])}"
+            self._put_error(state, Ranking(query_id=ranking.query_id, error=error))
+            return None
         state.add_ranks(score.label_ranks)
         state.stage = Stage(call.name, score, call.inner)
         state.rankings = {}
@@ -358,11 +441,20 @@ class Recorder:
         state.rankings[name] = ranking
         self._stage_order.setdefault(name)
 
-    def _tell(self, score: QueryScore) -> None:
-        if self._log and _LOGGER.isEnabledFor(logging.INFO):
-            _LOGGER.info("%s: %s", quoted(score.text, limit=80), score.reason)
-        if self._on_score is not None:
-            self._on_score(score)
+    def _tell(self) -> None:
+        """Log the new scores and pass them on, without the lock: `on_score` may take its time."""
+        while self._untold:
+            with self._lock:
+                score = self._untold.popleft() if self._untold else None
+            if score is None:
+                return  # another thread tells it
+            with Attempt() as attempt:
+                if self._log and _LOGGER.isEnabledFor(logging.INFO):
+                    _LOGGER.info("%s: %s", quoted(score.text, limit=80), score.reason)
+                if self._on_score is not None:
+                    self._on_score(score)
+            if attempt.error is not None:
+                self.keep_fault(attempt.error)
 
     def _abandon(self, call: Call) -> None:
         """A retrieval that never ended encloses nothing: what waited for it was outermost."""
@@ -382,6 +474,7 @@ class Recorder:
                 self._abandon(call)
         for state in self._states.values():
             self._settle(state)
+        self._tell()
 
     def _report(self, rankings: dict[str, Ranking], name: str, *, is_stage: bool = False) -> Report:
         run = Run(
@@ -411,17 +504,22 @@ class Recorder:
                 f"no retriever events were seen for {total - seen} of {total} labelled queries"
             )
         if self._ambiguous:
-            named = ", ".join(map(repr, sorted(self._ambiguous)[:5]))
+            named = ", ".join(map(repr, sorted(self._ambiguous)[:_MOST_NAMED]))
             notes.append(
                 f"ambiguous: several queries have the text that was retrieved for ({named}); say "
                 'which one with `with recorder.query("…"):`'
+            )
+        if self._unknown:
+            notes.append(
+                f"no labelled query has the id that was named ({', '.join(self._unknown)}): give "
+                "chunkrecall_query_id a query_id of the dataset, a string"
             )
         if self._never_ended:
             notes.append(f"{self._never_ended} retrievals started and never ended (cancelled)")
         if self.faults:
             notes.append(
-                f"the recorder itself failed {len(self.faults)} times and those retrievals are not "
-                f"counted; the first time: {describe_error(self.faults[0])}"
+                f"the recorder itself or its on_score failed {self._fault_count} times; the first "
+                f"time: {describe_error(self.faults[0])}"
             )
         return notes
 

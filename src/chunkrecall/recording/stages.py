@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chunkrecall.metric import cutoff_name
 from chunkrecall.render import quoted, share
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def story(last: Stage) -> str:
         size = len(stage.score.labels)
         found = sum(rank is not None for rank in stage.score.label_ranks)
         value = share(found / size) if size else "no labels"
-        steps.append(f"{cutoff_name(stage.score.retrieved_count or None, stage.name)} {value}")
+        steps.append(f"{stage.name}@{stage.score.retrieved_count} {value}")
     losses = [
         f"{quoted(one.label, limit=_SHOWN_CHARACTERS)} lost at {one.stage}"
         for one in lost_labels(last)

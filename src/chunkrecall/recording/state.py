@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -45,7 +44,7 @@ class QueryState:
     last: Ranking
     unscored: Call | None = None
     """The last retrieval, until somebody asks for its score or another one replaces it."""
-    calls: deque[Ranks] = field(default_factory=lambda: deque(maxlen=_MOST_CALLS))
+    calls: list[Ranks] = field(default_factory=list)  # a deque takes 600 bytes for one
     """The first ranks of the labels in each call."""
     union_ranks: Ranks | None = None
     """The smallest of them over all calls."""
@@ -55,6 +54,8 @@ class QueryState:
 
     def add_ranks(self, ranks: Ranks) -> None:
         """Count one more call."""
+        if len(self.calls) == _MOST_CALLS:
+            del self.calls[0]
         self.calls.append(ranks)
         self.union_ranks = _least(self.union_ranks, ranks)
 
