@@ -197,7 +197,7 @@ class ChunkId:
         if self.metadata_key is None:
             return [None] * len(chunks) if chunks.chunk_ids is None else chunks.chunk_ids
         found = [chunks.metadata_at(index).get(self.metadata_key) for index in range(len(chunks))]
-        return [value if isinstance(value, Hashable) else None for value in found]
+        return [value if _is_hashable(value) else None for value in found]
 
     def first_ranks(
         self, labels: Sequence[Label], chunks: Sequence[Chunk]
@@ -255,6 +255,14 @@ def _equal_keys(
         members = ranks_by_key([matcher.key(member) for member in label.members], keys)
         ranks.append(min((rank for rank in members if rank is not None), default=None))
     return tuple(ranks)
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:  # a tuple that holds a list claims to be Hashable
+        return False
+    return True
 
 
 def _unreadable(label: Label, field: str, rule: str) -> str:

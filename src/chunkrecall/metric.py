@@ -46,13 +46,14 @@ def check_ks(k: Cutoffs) -> tuple[Cutoff, ...]:
     Raises:
         ValueError: one of them is no valid cutoff, or there is none.
     """
-    if isinstance(k, Iterable) and not isinstance(k, (str, bytes)):
+    is_one = isinstance(k, (str, bytes, bytearray)) or getattr(k, "ndim", None) == 0
+    if isinstance(k, Iterable) and not is_one:  # numpy's scalar array has __iter__ and refuses it
         cutoffs = {check_k(one) for one in k}
         if not cutoffs:
             message = f"k must name at least one cutoff; got {k!r}"
             raise ValueError(message)
         return tuple(sorted(cutoffs, key=depth_of))
-    return (check_k(k),)  # type: ignore[arg-type]  # a bytes object is refused there
+    return (check_k(k),)  # type: ignore[arg-type]  # a text is refused there
 
 
 def depth_of(k: Cutoff) -> float:
@@ -154,10 +155,15 @@ def recall_at_ks(
         )
         if deepest is not None and len(top) > deepest:
             top = top[:deepest]
-        if top and type(top[0]) is not str and not isinstance(top[0], str):
-            raise _not_a_string(f"retrieved_lists[{row}]", 0, top[0])
         try:
-            wanted = set(relevant) if type(relevant) is list else _wanted(relevant, "")
+            # Refuses what is no string, all in C; stops early, and is true, at an empty one.
+            if "".startswith(tuple(top)):  # type: ignore[arg-type]
+                _strings(top, f"retrieved_lists[{row}]")
+            wanted = (
+                set(relevant)
+                if type(relevant) is list
+                else _wanted(relevant, f"relevant_lists[{row}]")
+            )
             if any(map(str.isspace, wanted)) or "" in wanted:
                 raise ValueError  # noqa: TRY301 - worked out below, off the fast path
             ranks = hit_positions(wanted, top)
@@ -211,7 +217,7 @@ def _strings(items: Iterable[object], place: str) -> None:
 
 def _wanted(relevant: object, place: str) -> set[str]:
     """The distinct relevant texts, each checked."""
-    items = relevant if isinstance(relevant, (set, frozenset)) else _ranked(relevant, place)
+    items = relevant if isinstance(relevant, AbstractSet) else _ranked(relevant, place)
     _strings(items, place)
     texts = {item for item in items if isinstance(item, str)}
     for text in texts:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,7 @@ from chunkrecall.cli.options import (
     matcher_of,
 )
 from chunkrecall.demo import run_demo
-from chunkrecall.formats import load_dataset, load_run, save_run
+from chunkrecall.formats import check_target, load_dataset, load_run, save_run
 from chunkrecall.metric import cutoff_name
 from chunkrecall.render import Column, Document, Table, printable, share, to_markdown, to_terminal
 from chunkrecall.report import Report
@@ -83,7 +84,8 @@ def demo(
     format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
 ) -> None:
     """Evaluate three real retrievers over a shipped labelled corpus, offline."""
-    reports = run_demo(out, k=cutoffs(k), say=_say)
+    with redirect_stdout(sys.stderr):
+        reports = run_demo(out, k=cutoffs(k), say=_say)
     _print_reports(reports, format)
     _say(f"datasets, runs and reports are in {out}{'' if str(out).endswith('/') else '/'}")
 
@@ -114,6 +116,7 @@ def run(
     report: ReportOption = None,
 ) -> None:
     """Run a retriever over labelled queries and score it."""
+    _check_targets(report, save)
     labelled = load_dataset(dataset)
     _say_all(labelled.notes)
     plan = plan_scoring(
@@ -127,15 +130,16 @@ def run(
         on_error=on_error.value,
         keep_texts=True,
     )
-    ranked = retrieve(
-        load_retriever(retriever),
-        labelled,
-        depth=plan.depth,
-        on_error=on_error.value,
-        max_concurrency=max_concurrency,
-        timeout_s=timeout_s,
-        retries=retries,
-    )
+    with redirect_stdout(sys.stderr):  # what the user's code prints is no part of the document
+        ranked = retrieve(
+            load_retriever(retriever),
+            labelled,
+            depth=plan.depth,
+            on_error=on_error.value,
+            max_concurrency=max_concurrency,
+            timeout_s=timeout_s,
+            retries=retries,
+        )
     if save is not None:
         save_run(ranked, save)
     _finish(score_plan(ranked, plan), format, report)
@@ -159,6 +163,7 @@ def score(
     """Score the ranked lists of a run file against a dataset."""
     if on_error is ErrorPolicy.RAISE:
         raise Failure("--on-error raise goes with `chunkrecall run`; use record or zero")
+    _check_targets(report)
     labelled = load_dataset(dataset)
     _say_all(labelled.notes)
     plan = plan_scoring(
@@ -210,6 +215,14 @@ def _either(payload: dict[str, Any], names: tuple[str, str]) -> Any:  # noqa: AN
     if len(given) > 1:
         raise Failure(f"{given[0]} and {given[1]} mean the same: give one of them")
     return payload[given[0]] if given else None
+
+
+def _check_targets(report: Path | None, run: Path | None = None) -> None:
+    """Refuse what could not be written before anything is retrieved."""
+    if run is not None:
+        check_target(run)
+    if report is not None and not report.parent.is_dir():
+        raise Failure(f"{report}: there is no folder {str(report.parent)!r}")
 
 
 def _finish(report: Report, format: OutputFormat, path: Path | None) -> None:  # noqa: A002

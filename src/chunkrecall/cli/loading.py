@@ -27,7 +27,10 @@ def load_retriever(target: str) -> object:
             "app.search:make_retriever() or search.py:retriever"
         )
     with Attempt() as attempt:  # the user's module may fail in any way
-        attempt.value = _resolve(_module(module_name), path, target)
+        try:
+            attempt.value = _resolve(_module(module_name), path, target)
+        except SystemExit as error:  # would end the command with the module's own code, even 0
+            raise CannotLoadError(f"{target!r}: it called sys.exit({error.code!r})") from error
     if attempt.error is not None:
         if isinstance(attempt.error, CannotLoadError):
             raise attempt.error
@@ -41,11 +44,14 @@ def _module(name: str) -> ModuleType:
     if not name.endswith(".py"):
         return importlib.import_module(name)
     path = Path(name)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    is_taken = path.stem in sys.modules  # a json.py must not replace the json of everyone else
+    alias = f"{path.stem} of {path.resolve()}" if is_taken else path.stem
+    spec = importlib.util.spec_from_file_location(alias, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise CannotLoadError(f"{name!r}: no such file")
+    sys.path.insert(0, str(path.parent.resolve()))  # as `python path/to/file.py` does
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
+from chunkrecall.metric import check_ks
 
 if TYPE_CHECKING:
     from chunkrecall.metric import Cutoff
@@ -86,7 +87,7 @@ def cutoffs(text: str) -> tuple[Cutoff, ...]:
     """The cutoffs that `5`, `1,5` or `1,all` means.
 
     Raises:
-        ValueError: A part is no whole number and not "all".
+        ValueError: A part is neither "all" nor a whole number of at least 1.
     """
     parsed: list[Cutoff] = []
     for part in text.split(","):
@@ -97,7 +98,7 @@ def cutoffs(text: str) -> tuple[Cutoff, ...]:
             parsed.append(int(word))
         else:
             raise ValueError(f"--k takes whole numbers such as 5 or 1,5,10, or all; got {text!r}")
-    return tuple(parsed)
+    return check_ks(parsed)
 
 
 def matcher_of(match: Match, id_key: str | None) -> Matcher | None:

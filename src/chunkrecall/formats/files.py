@@ -31,8 +31,7 @@ def load_dataset(path: str | Path, format: Format = "auto") -> Dataset:  # noqa:
 
 def save_dataset(dataset: DatasetInput, path: str | Path) -> None:
     """Write a labelled set as JSON Lines; `load_dataset` gives one with the same fingerprint."""
-    target = Path(path)
-    _check_format(target, "auto")
+    target = check_target(path)
     jsonl.write_dataset(as_dataset(dataset), target)
 
 
@@ -61,9 +60,25 @@ def save_run(run: Run, path: str | Path) -> None:
 
     Metadata values that JSON cannot hold are written as text.
     """
+    jsonl.write_run(run, check_target(path))
+
+
+def check_target(path: str | Path) -> Path:
+    """The path, if a file can be written there in a known format.
+
+    Raises:
+        ValueError: The ending is none that we write.
+        FileNotFoundError: There is no such folder.
+    """
     target = Path(path)
-    _check_format(target, "auto")
-    jsonl.write_run(run, target)
+    if target.suffix.lower() not in _SUFFIXES:
+        raise ValueError(
+            f"{target}: cannot tell the format by the ending {target.suffix!r}; known endings: "
+            f"{', '.join(_SUFFIXES)}"
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target}: there is no folder {str(target.parent)!r}")
+    return target
 
 
 def _check_format(path: Path, name: str) -> None:

@@ -13,6 +13,7 @@ from chunkrecall.records.rows import (
     DATASET_HEADER,
     RUN_HEADER,
     RowError,
+    check_header,
     dataset_header,
     problem,
     query_from_row,
@@ -32,8 +33,7 @@ def read_dataset(path: Path) -> Dataset:
         DatasetError: Every bad line.
     """
     header, queries = _read(path, DATASET_HEADER, query_from_row)
-    name = header.get("name")
-    return Dataset(queries, name=path.stem if name is None else str(name))
+    return Dataset(queries, name=_name(header, path))
 
 
 def write_dataset(dataset: Dataset, path: Path) -> None:
@@ -49,17 +49,22 @@ def read_run(path: Path) -> Run:
     """
     header, rankings = _read(path, RUN_HEADER, ranking_from_row)
     return Run(
-        name=str(header.get("name", path.stem)),
+        name=_name(header, path),
         rankings=rankings,
-        complete=header.get("complete", True) is not False,
+        complete=header.get("complete", True),
         settings=header.get("settings") or {},
-        notes=tuple(map(str, header.get("notes") or ())),
+        notes=tuple(header.get("notes", ())),
     )
 
 
 def write_run(run: Run, path: Path) -> None:
     """One line a ranked list after a header line, which tells a partial run from a complete one."""
     _write(path, [run_header(run), *map(ranking_to_row, run.rankings)])
+
+
+def _name(header: dict[str, Any], path: Path) -> str:
+    name = header.get("name")
+    return path.stem if name is None else str(name)
 
 
 def _read(
@@ -74,7 +79,7 @@ def _read(
         try:
             row = _decoded(line)
             if isinstance(row, dict) and header_key in row:
-                _check_header(row, header_key, is_first=not (header or records))
+                check_header(row, header_key, is_first=not (header or records))
                 header = row
                 continue
             record = from_row(row)
@@ -124,6 +129,10 @@ def _decoded(line: str) -> object:
         raise RowError(f"no JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise RowError("nested too deeply") from None
+    except RowError:
+        raise
+    except ValueError as error:  # more digits than Python reads
+        raise RowError(f"no JSON that Python reads: {error}") from None
 
 
 def _refuse_constant(name: str) -> None:
@@ -139,14 +148,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _check_header(row: dict[str, Any], key: str, *, is_first: bool) -> None:
-    if not is_first:
-        raise RowError("a header must be the first row")
-    if row[key] != 1:
-        raise RowError(f"this version of chunkrecall reads {key} 1, got {row[key]!r}")
-
-
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    # ASCII, so surrogates survive; all of it before the file is opened, and what it held is lost.
+    lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        for row in rows:
-            file.write(json.dumps(row, allow_nan=False) + "\n")  # ASCII, so surrogates survive
+        file.writelines(lines)

@@ -103,11 +103,13 @@ class Chunks(Sequence[Chunk]):
     def __getitem__(self, index: int | slice) -> Chunk | Sequence[Chunk]:
         if isinstance(index, slice):
             return tuple(self[position] for position in range(*index.indices(len(self))))
+        metadata = self.metadata_at(index)
         return Chunk(
             text=self.texts[index],
             chunk_id=None if self.chunk_ids is None else self.chunk_ids[index],
             score=None if self.scores is None else self.scores[index],
-            metadata=self.metadata_at(index),
+            # Neither pickle nor dataclasses.asdict copies a mapping proxy.
+            metadata={} if metadata is NO_METADATA else metadata,
         )
 
     def __len__(self) -> int:

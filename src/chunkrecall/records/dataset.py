@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.records.labels import Label, Query
 
-DatasetInput: TypeAlias = "Dataset | Mapping[str, Iterable[Any] | None] | Iterable[Query]"
+DatasetInput: TypeAlias = "Dataset | Mapping[str, Iterable[Any] | None] | Sequence[Query]"
 
 
 class Dataset(BaseModel):
@@ -62,8 +62,11 @@ class Dataset(BaseModel):
             "tags": tags,
             "metadata": metadata,
         }
+        if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
+            raise TypeError(f"records must be a list of dicts, got {type(records).__name__}")
         queries: list[Query] = []
         problems: list[Problem] = []
+        first: dict[str, int] = {}
         for index, record in enumerate(records):
             place = f"record {index}"
             if not isinstance(record, Mapping):
@@ -80,12 +83,17 @@ class Dataset(BaseModel):
                 continue
             fields.setdefault("query_id", fields["text"])
             try:
-                queries.append(Query(**fields))
+                made = Query(**fields)
             except DatasetError as error:
-                problems.extend(error.problems)
+                problems.extend(Problem(place, str(one)) for one in error.problems)
+                continue
             except (TypeError, ValueError) as error:
                 problems.append(Problem(place, str(error)))
-        problems.extend(_repeated_ids(queries))
+                continue
+            queries.append(made)
+            earlier = first.setdefault(made.query_id, index)
+            if earlier != index:
+                problems.append(Problem(place, _taken(made.query_id, f"record {earlier}")))
         if problems:
             raise DatasetError(problems)
         return cls(queries, name=name)
@@ -188,13 +196,12 @@ def _repeated_ids(queries: Iterable[Query]) -> list[Problem]:
     for index, query in enumerate(queries):
         earlier = first.setdefault(query.query_id, index)
         if earlier != index:
-            problems.append(
-                Problem(
-                    f"query {index}",
-                    f"query_id {query.query_id!r} is taken by query {earlier} — ids must be unique",
-                )
-            )
+            problems.append(Problem(f"query {index}", _taken(query.query_id, f"query {earlier}")))
     return problems
+
+
+def _taken(query_id: str, by: str) -> str:
+    return f"query_id {query_id!r} is taken by {by} — ids must be unique"
 
 
 def _canonical_query(query: Query) -> str:

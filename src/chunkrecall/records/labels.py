@@ -37,6 +37,10 @@ class Label(BaseModel):
         if self.alternatives:
             if self.text is not None or self.chunk_id is not None:
                 raise ValueError("a group of alternatives has no text or chunk_id of its own")
+            if self.grade != 1:
+                raise ValueError(
+                    "a group of alternatives has no grade of its own — give it to each member"
+                )
             if any(member.alternatives for member in self.alternatives):
                 raise ValueError("a group of alternatives cannot hold another group")
             return self
@@ -64,7 +68,7 @@ class Label(BaseModel):
 
     def __repr__(self) -> str:
         if self.alternatives:
-            return f"Label(alternatives={list(self.alternatives)!r})"
+            return f"Label(alternatives={self.alternatives!r})"
         parts = [
             f"{field}={value!r}"
             for field, value in (("text", self.text), ("chunk_id", self.chunk_id))
@@ -113,7 +117,7 @@ class Query(BaseModel):
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        for field, value in (("query_id", query_id), ("text", text)):
+        for field, value in (("text", text), ("query_id", query_id)):
             if not isinstance(value, str):
                 raise TypeError(f"Query: {field} must be a string, got {_what(value)}")
         if not query_id:
@@ -127,7 +131,7 @@ class Query(BaseModel):
             text=text,
             relevant=labels,
             tags=tuple(_strings(tags, f"{place}: tags")),
-            metadata={} if metadata is None else dict(metadata),
+            metadata=_mapping({} if metadata is None else metadata, f"{place}: metadata"),
         )
 
     @property
@@ -205,6 +209,15 @@ def _strings(values: Iterable[str], place: str) -> list[str]:
         if not isinstance(item, str):
             raise TypeError(f"{place}[{index}] must be a string, got {_what(item)}")
     return items
+
+
+def _mapping(value: object, place: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{place} must be a dict, got {_what(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"{place}: keys must be strings, got {_what(key)}")
+    return dict(value)
 
 
 def _what(value: object) -> str:

@@ -22,6 +22,20 @@ _QUERY_KEYS = frozenset(
 _LABEL_KEYS = frozenset({"text", "chunk_id", "grade"})
 _RANKING_KEYS = frozenset({"query_id", "id", "query", "chunks", "error", "latency_s"})
 _CHUNK_KEYS = frozenset({"text", "chunk_id", "id", "score", "metadata"})
+_HEADER_KEYS = {
+    RUN_HEADER: frozenset({RUN_HEADER, "name", "complete", "settings", "notes"}),
+    DATASET_HEADER: frozenset({DATASET_HEADER, "name"}),
+}
+# What only a row of the other kind of file has.
+_ELSEWHERE = {
+    "query": (frozenset({RUN_HEADER, "chunks"}), "a run file", "load_run"),
+    "run": (
+        frozenset({DATASET_HEADER, "relevant", "relevant_ids"}),
+        "a dataset file",
+        "load_dataset",
+    ),
+}
+_DEEPEST = 100
 
 
 class RowError(ValueError):
@@ -125,7 +139,7 @@ def ranking_to_row(ranking: Ranking) -> dict[str, Any]:
     if ranking.error is not None:
         row["error"] = ranking.error
     if ranking.latency_s is not None:
-        row["latency_s"] = ranking.latency_s
+        row["latency_s"] = json_value(ranking.latency_s)
     return row
 
 
@@ -145,16 +159,42 @@ def dataset_header(dataset: Dataset) -> dict[str, Any]:
     return {DATASET_HEADER: 1, "name": dataset.name}
 
 
-def json_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+def check_header(row: Mapping[str, Any], key: str, *, is_first: bool) -> None:
+    """Refuse a header that would be misread: what it says decides what a missing query means.
+
+    Raises:
+        RowError: It is not the first row, or has another version, an unknown key or a value of the
+            wrong type.
+    """
+    if not is_first:
+        raise RowError("a header must be the first row")
+    if row[key] != 1:
+        raise RowError(f"this version of chunkrecall reads {key} 1, got {row[key]!r}")
+    unknown = sorted(set(row) - _HEADER_KEYS[key])
+    if unknown:
+        raise RowError(f"unknown keys {unknown}; a header has {sorted(_HEADER_KEYS[key])}")
+    if not isinstance(row.get("name"), (str, type(None))):
+        raise RowError(f'"name" must be a string, got {_json(row["name"])}')
+    if not isinstance(row.get("complete", True), bool):
+        raise RowError(f'"complete" must be true or false, got {_json(row["complete"])}')
+    _mapping(row.get("settings"), "settings")
+    for index, note in enumerate(_list(row.get("notes", []), "notes")):
+        if not isinstance(note, str):
+            raise RowError(f'"notes"[{index}] must be a string, got {_json(note)}')
+
+
+def json_value(value: object, *, depth: int = 0) -> Any:  # noqa: ANN401 - any JSON value
     """The value as JSON can hold it: no NaN, text keys, dates as ISO text, the rest as text."""
+    if depth > _DEEPEST:  # it may hold itself
+        return str(value)
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): json_value(item) for key, item in value.items()}
+        return {str(key): json_value(item, depth=depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [json_value(item) for item in value]
+        return [json_value(item, depth=depth + 1) for item in value]
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     item = getattr(value, "item", None)  # a numpy scalar
@@ -228,10 +268,22 @@ def _chunk_to_row(chunk: Chunk) -> dict[str, Any]:
     if chunk.chunk_id is not None:
         row["chunk_id"] = chunk.chunk_id
     if chunk.score is not None:
-        row["score"] = json_value(chunk.score)
+        row["score"] = _score_value(chunk.score)
     if chunk.metadata:
         row["metadata"] = json_value(chunk.metadata)
     return row
+
+
+def _score_value(score: object) -> float | None:
+    """The score as a JSON number; None where it is none, not even a Decimal."""
+    value = json_value(score)
+    if not _is_number(value):
+        try:
+            value = json_value(float(value))
+        except (TypeError, ValueError):
+            return None
+    number: float | None = value
+    return number
 
 
 def _fields(row: object, known: frozenset[str], kind: str) -> Mapping[str, Any]:
@@ -239,7 +291,9 @@ def _fields(row: object, known: frozenset[str], kind: str) -> Mapping[str, Any]:
         raise RowError(f"a {kind} row must be a JSON object, got {_json(row)}")
     unknown = sorted(set(row) - known)
     if unknown:
-        raise RowError(f"unknown keys {unknown}; a {kind} row has {sorted(known)}")
+        telling, other, reader = _ELSEWHERE[kind]
+        hint = f" — this is {other}: read it with {reader}(path)" if telling & set(row) else ""
+        raise RowError(f"unknown keys {unknown}; a {kind} row has {sorted(known)}{hint}")
     return row
 
 
@@ -268,7 +322,9 @@ def _mapping(value: object, name: str) -> Mapping[str, Any]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, float):
+        return math.isfinite(value)  # 1e999 is a JSON number, and infinity in Python
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _json(value: object) -> str:

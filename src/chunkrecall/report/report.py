@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from chunkrecall.errors import DatasetError, MissingExtraError
-from chunkrecall.metric import Cutoff, check_k, cutoff_name, depth_of
+from chunkrecall.metric import Cutoff, check_k, check_ks, cutoff_name
 from chunkrecall.render import to_html, to_markdown, to_terminal
 from chunkrecall.report.query_score import STATUSES, QueryScore
-from chunkrecall.report.summary import Summary, summarize
+from chunkrecall.report.summary import MEASURES, Summary, summarize
 from chunkrecall.report.views import report_document
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from chunkrecall.records import Run
 
+_Value = TypeVar("_Value")
 _FORMAT = "chunkrecall-report"
 _VERSION = 1
+_FURTHER_COLUMNS = ("found", "missing", "retrieved_count", "error", "latency_s", "tags")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,8 @@ class Report:
             DatasetError: The file is no report of this version.
         """
         try:
-            row = json.loads(Path(path).read_text(encoding="utf-8"))
+            text = Path(path).read_text(encoding="utf-8-sig")
+            row = json.loads(text, parse_constant=_refuse_constant)
             return cls.from_dict(row)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DatasetError(
@@ -160,15 +163,20 @@ class Report:
         Raises:
             ValueError: It is something else.
         """
-        if row.get("format") != _FORMAT or row.get("version") != _VERSION:
+        if not isinstance(row, Mapping) or (row.get("format"), row.get("version")) != (
+            _FORMAT,
+            _VERSION,
+        ):
             raise ValueError(f"expected format {_FORMAT!r} version {_VERSION}")
-        cutoffs = tuple(sorted((check_k(k) for k in row["k"]), key=depth_of))
+        cutoffs = check_ks(row["k"])
+        if not isinstance(row["rules"]["matcher"], str):
+            raise ValueError("rules: matcher must be a string")
         return cls(
-            name=row["name"],
+            name=_typed(row["name"], str, "name"),
             cutoffs=cutoffs,
-            queries=tuple(_query_score(query, cutoffs) for query in row["queries"]),
+            queries=tuple(_query_score(query, cutoffs) for query in _list(row, "queries")),
             rules=row["rules"],
-            notes=tuple(row["notes"]),
+            notes=tuple(_list(row, "notes")),
             dataset_name=row["dataset"]["name"],
             dataset_fingerprint=row["dataset"]["fingerprint"],
             unlabelled=row["unlabelled"],
@@ -205,9 +213,10 @@ class Report:
             }
             for query in self.queries
         ]
-        frame = pd.DataFrame(rows)
-        measures = [name for name in self.summary if name in frame]
-        return frame.astype(dict.fromkeys(measures, "Float64"))
+        measures = [cutoff_name(k, measure) for measure in MEASURES for k in self.cutoffs]
+        columns = ["query_id", "text", "status", *measures, *_FURTHER_COLUMNS]
+        frame = pd.DataFrame(rows, columns=columns)
+        return frame.astype(dict.fromkeys([*measures, "latency_s"], "Float64"))
 
     def to_markdown(self) -> str:
         """The tables as GitHub Markdown, every text escaped."""
@@ -237,21 +246,40 @@ def _query_score(row: Mapping[str, Any], cutoffs: tuple[Cutoff, ...]) -> QuerySc
     status = row["status"]
     if status not in STATUSES:
         raise ValueError(f"unknown status {status!r}")
+    ranks = [None if rank is None else check_k(rank) for rank in row["ranks"].values()]
+    if status == "scored" and not ranks:
+        raise ValueError("ranks: a scored query has labels")
+    if row["assigned"] not in (None, 0, 1):
+        raise ValueError(f"assigned must be null, 0 or 1, got {row['assigned']!r}")
     return QueryScore(
-        query_id=row["query_id"],
-        text=row["text"],
+        query_id=_typed(row["query_id"], str, "query_id"),
+        text=_typed(row["text"], str, "text"),
         status=status,
         cutoffs=cutoffs,
         labels=tuple(row["ranks"]),
-        label_ranks=tuple(row["ranks"].values()),
-        retrieved=tuple(row["retrieved"]),
-        retrieved_ids=tuple(row["retrieved_ids"]),
-        retrieved_count=row["retrieved_count"],
+        label_ranks=tuple(ranks),
+        retrieved=tuple(_list(row, "retrieved")),
+        retrieved_ids=tuple(_list(row, "retrieved_ids")),
+        retrieved_count=_typed(row["retrieved_count"], int, "retrieved_count"),
         assigned=row["assigned"],
         explanation=row["explanation"],
         error=row["error"],
         latency_s=row["latency_s"],
-        tags=tuple(row["tags"]),
+        tags=tuple(_list(row, "tags")),
         calls=tuple(dict(call) for call in row.get("calls", ())),
         union=row.get("union"),
     )
+
+
+def _list(row: Mapping[str, Any], field: str) -> list[Any]:
+    return _typed(row[field], list, field)
+
+
+def _typed(value: object, kind: type[_Value], field: str) -> _Value:
+    if not isinstance(value, kind):
+        raise TypeError(f"{field} must be a {kind.__name__}, got {value!r:.80}")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")

@@ -28,7 +28,8 @@ class Summary:
     bound_high: float | None
     """The mean if every errored query had got 1."""
     ceiling: float | None
-    """The largest mean possible at this cutoff, where below 1: labels may outnumber k."""
+    """The largest mean possible at this cutoff, where labels outnumber k; values that a policy
+    assigned stay as they are."""
     pooled: float | None
     """Labels found over labels, all scored queries together (micro); recall only."""
     averaged_over: int
@@ -70,20 +71,24 @@ def summarize(
         # Few pairs of labels found and labels stand for many queries.
         counts = Counter([(found_at(ranks, k), size) for ranks, size in scored])
         for measure in MEASURES:
-            mean, pooled, ceiling = _means(measure, k, counts)
+            mean, most, pooled = _means(measure, k, counts)
             # Bounds put every errored query at 0 or 1, whatever a policy assigned to it.
             low = sum(int(value) for status, value in assigned if status != "errored")
             others = sum(status != "errored" for status, _ in assigned)
             errored = statuses["errored"]
             total = sum(int(value) for _, value in assigned)
             exact = mean.mean(extra=total, extra_count=len(assigned))
+            ceiling = most.mean(extra=total, extra_count=len(assigned))
+            is_capped = most.sum() < most.count
             bound_low = mean.mean(extra=low, extra_count=others + errored)
             bound_high = mean.mean(extra=low + errored, extra_count=others + errored)
             summaries[cutoff_name(k, measure)] = Summary(
                 mean=None if exact is None else float(exact),
                 bound_low=None if bound_low is None else float(bound_low),
                 bound_high=None if bound_high is None else float(bound_high),
-                ceiling=ceiling if has_ceiling and measure == "recall" else None,
+                ceiling=float(ceiling)
+                if ceiling is not None and has_ceiling and is_capped
+                else None,
                 pooled=pooled if measure == "recall" else None,
                 averaged_over=mean.count + len(assigned),
                 scored=statuses["scored"],
@@ -98,7 +103,8 @@ def summarize(
 
 def _means(
     measure: str, k: Cutoff, counts: Mapping[tuple[int, int], int]
-) -> tuple[ExactMean, float | None, float | None]:
+) -> tuple[ExactMean, ExactMean, float | None]:
+    """The mean, that of the largest values possible (recall only), and the pooled share."""
     mean, most = ExactMean(), ExactMean()
     found_labels = labels = 0
     for (found, size), queries in counts.items():
@@ -110,9 +116,4 @@ def _means(
         else:
             reached = found > 0 if measure == "hit" else found == size
             mean.add(int(reached), 1, times=queries)
-    ceiling = most.mean()
-    return (
-        mean,
-        found_labels / labels if labels else None,
-        float(ceiling) if ceiling is not None and ceiling < 1 else None,
-    )
+    return mean, most, found_labels / labels if labels else None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WORST = 10
 _MISSING_SHOWN = 2
 _TEXT_CHARACTERS = 90
+_ERROR_CHARACTERS = 300
 
 
 def report_document(report: Report) -> Document:
@@ -110,7 +111,7 @@ def _score(query: QueryScore, name: str) -> str:
 
 def _missed(query: QueryScore) -> str:
     if query.status != "scored":
-        return query.error or query.reason
+        return _cut(query.error or query.reason, _ERROR_CHARACTERS)
     parts = []
     near_misses = NearMisses(query.retrieved)
     for label in query.missing[:_MISSING_SHOWN]:

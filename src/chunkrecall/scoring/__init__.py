@@ -56,6 +56,8 @@ def score(
     """
     if not isinstance(run, Run):
         raise TypeError(f"run must be a Run, got {type(run).__name__} — read a file with load_run")
+    if on_error not in ("record", "zero"):
+        raise ValueError(f"on_error must be 'record' or 'zero', got {on_error!r}")
     plan = plan_scoring(
         dataset,
         k=k,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
+from chunkrecall.matching import ChunkId, ExactText, NormalizedText
 from chunkrecall.metric import cutoff_name, hit_positions
 from chunkrecall.records import Chunks, Ranking
 from chunkrecall.report import QueryScore
@@ -25,6 +27,7 @@ class Scorer:
         self._matcher = plan.labels.matcher
         self._keyed = plan.labels.keyed
         self.has_keys = callable(getattr(self._matcher, "key", None))
+        self._reads_texts = isinstance(self._matcher, (ExactText, NormalizedText))
         self._is_complete = is_complete
         self.absent = self.rejected = self.rejectable = 0
         self._answered = self._longest = self._removed = 0
@@ -32,7 +35,7 @@ class Scorer:
 
     def score(self, query: Query, labels: ActiveLabels, ranking: Ranking | None) -> QueryScore:
         """The query's score; no ranking means that the run does not mention it."""
-        chunks = self._answer(query, ranking)
+        chunks = self._answer(ranking)
         common: dict[str, Any] = {
             "query_id": query.query_id,
             "text": query.text,
@@ -78,7 +81,7 @@ class Scorer:
             common["explanation"] = "absent from the run"
         return QueryScore(status="scored", **common)
 
-    def _answer(self, query: Query, ranking: Ranking | None) -> Chunks | None:
+    def _answer(self, ranking: Ranking | None) -> Chunks | None:
         """What was retrieved; None when there is no answer to score."""
         if ranking is None:
             return Chunks(()) if self._is_complete else None
@@ -90,8 +93,6 @@ class Scorer:
         self._chunks += len(chunks)
         if "" in chunks.texts:
             self._textless += chunks.texts.count("")
-        if chunks.chunk_ids is not None and query.query_id in chunks.chunk_ids:
-            self._self_hits += 1
         return chunks
 
     def _scored_list(self, query: Query, chunks: Chunks) -> tuple[Chunks, Sequence[Hashable]]:
@@ -102,29 +103,36 @@ class Scorer:
                 f"matcher {self._matcher.describe()!r} gave {len(keys)} keys for "
                 f"{len(chunks)} chunks"
             )
-        if self._keyed is not None and not any(keys):
+        own_at = self._own_indexes(query.query_id, chunks, keys)
+        self._self_hits += bool(own_at)
+        if not self._reads_texts and self._keyed is not None and not any(keys):
             self._keyless += len(chunks)
         if not (self._plan.dedupe or self._plan.exclude_self):
             return chunks, keys
         kept = []
         seen: set[Hashable] = set()
         for index, key in enumerate(keys):
-            if (
-                self._plan.exclude_self
-                and chunks.chunk_ids is not None
-                and chunks.chunk_ids[index] == query.query_id
-            ):
+            if self._plan.exclude_self and index in own_at:
                 continue
-            if self._plan.dedupe and key not in (
-                None,
-                "",
-            ):  # chunks without text or id are no repeats of each other
+            # Chunks without text or id are no repeats of each other.
+            if self._plan.dedupe and key not in (None, ""):
                 if key in seen:
                     continue
                 seen.add(key)
             kept.append(index)
         self._removed += len(keys) - len(kept)
         return chunks.take(kept), [keys[index] for index in kept]
+
+    def _own_indexes(self, query_id: str, chunks: Chunks, keys: Sequence[Hashable]) -> set[int]:
+        """Where a chunk has the query's own id, be it the framework's or the one matched by."""
+        columns = (chunks.chunk_ids or (), keys if isinstance(self._matcher, ChunkId) else ())
+        return {
+            index
+            for column in columns
+            if query_id in column
+            for index, chunk_id in enumerate(column)
+            if chunk_id == query_id
+        }
 
     def _ranks(
         self, labels: ActiveLabels, chunks: Chunks, keys: Sequence[Hashable]
@@ -136,19 +144,26 @@ class Scorer:
             ranks = {keys[rank - 1]: rank for rank in hit_positions(wanted, keys)}
             return first_ranks_in(ranks, labels.keys)
         flat = [member for members in labels.members for member in members]
-        given = tuple(self._matcher.first_ranks(flat, chunks))
-        if len(given) != len(flat) or not all(
-            rank is None or 1 <= rank <= len(chunks) for rank in given
-        ):
-            raise ValueError(
-                f"matcher {self._matcher.describe()!r} must give one rank from 1 to {len(chunks)} "
-                f"or None for each of {len(flat)} labels, got {given!r:.200}"
-            )
-        rest = iter(given)
+        rest = iter(self._checked(self._matcher.first_ranks(flat, chunks), len(flat), len(chunks)))
         return tuple(
             min((rank for rank in [next(rest) for _ in members] if rank is not None), default=None)
             for members in labels.members
         )
+
+    def _checked(self, given: object, labels: int, chunks: int) -> list[int | None]:
+        """The ranks that a matcher of the caller's own gave, as plain integers."""
+        ranks: list[int | None] = []
+        for rank in given if isinstance(given, Iterable) else ():
+            try:  # numpy's integers are ranks, but JSON cannot hold them
+                ranks.append(None if rank is None else as_index(rank) * (rank is not True))
+            except TypeError:
+                ranks.append(0)
+        if len(ranks) != labels or not all(rank is None or 1 <= rank <= chunks for rank in ranks):
+            raise ValueError(
+                f"matcher {self._matcher.describe()!r} must give one rank from 1 to {chunks} "
+                f"or None for each of {labels} labels, got {given!r:.200}"
+            )
+        return ranks
 
     def _without_labels(self, query: Query, chunks: Chunks | None) -> float | None:
         """Counts correct rejections; the value that the policy assigns, if any."""
