@@ -48,6 +48,7 @@ def test_F075_an_ensemble_is_one_score_and_its_parts_are_stages() -> None:
     assert {name: stage.mean(5) for name, stage in recorder.stages.items()} == {
         "Inner": 0.5,
         "Inner#2": 0.5,
+        "EnsembleRetriever": 1.0,
         "final": 1.0,
     }
 

@@ -198,7 +198,7 @@ def test_a_cancelled_task_does_not_disturb_the_next() -> None:
 
     recorder = asyncio.run(main())
     assert recall_of(recorder, "q1") == 0.5
-    assert set(recorder.stages) == {"drop_first", "final"}
+    assert set(recorder.stages) == {"Scripted", "drop_first", "final"}
     assert [(one.query_id, one.stage) for one in recorder.lost] == [("q1", "drop_first")]
 
 
@@ -280,7 +280,7 @@ def test_steps_of_two_queries_that_run_at_once_do_not_mix(bound_by: str) -> None
     stage = recorder.stages["drop_first"]
     assert [row.recall["recall@2"] for row in stage.queries] == [0.0, 0.0]
     assert [row.retrieved for row in stage.queries] == [("x",), ()]
-    assert set(recorder.stages) == {"drop_first", "final"}
+    assert set(recorder.stages) == {"Scripted", "drop_first", "final"}
     assert {(one.query_id, one.label) for one in recorder.lost} == {("q1", "a"), ("q2", "c")}
 
 
@@ -398,7 +398,7 @@ def test_a_graph_tells_the_node_that_lost_a_chunk_and_no_other_step() -> None:
             else:
                 graph.invoke(start)
         assert recall_of(recorder, "q1", 3) == 1.0
-        assert set(recorder.stages) == {"rerank", "final"}
+        assert set(recorder.stages) == {"Scripted", "rerank", "final"}
         assert recorder.story("q1") == "Scripted@3 1.000 → rerank@2 0.500: 'b' lost at rerank"
 
 
@@ -436,7 +436,7 @@ def test_rewrites_of_a_multi_query_retriever_are_stages_of_the_question() -> Non
         MultiQueryRetriever.from_llm(Scripted(), llm).invoke("first")
     assert recall_of(recorder, "q1", 4) == 1.0
     means = {name: stage.queries[0].recall["recall@4"] for name, stage in recorder.stages.items()}
-    assert means == {"Scripted": 0.5, "Scripted#2": 0.5, "final": 1.0}
+    assert means == {"Scripted": 0.5, "Scripted#2": 0.5, "MultiQueryRetriever": 1.0, "final": 1.0}
     assert recorder.report().unlabelled == 0
 
 
@@ -457,7 +457,7 @@ def test_streams_and_event_streams_are_recorded_once() -> None:
     recorder = asyncio.run(main())
     row = recorder.report().queries[0]
     assert [call["recall@2"] for call in row.calls] == [0.5, 0.5, 0.5]
-    assert set(recorder.stages) == {"drop_first", "final"}
+    assert set(recorder.stages) == {"Scripted", "drop_first", "final"}
     assert recorder.recorder.faults == []
 
 

@@ -270,9 +270,7 @@ def test_one_line_is_logged_for_each_retrieval(caplog: pytest.LogCaptureFixture)
         with record_recall(LABELS, k=2, log=True):
             Scripted().invoke("first")
     ours = [one.getMessage() for one in caplog.records if one.name == "chunkrecall"]
-    assert ours == [
-        "'first': Recall@2: 0.500 (1/2 relevant chunks in the top 2); missing: 'b'"
-    ]
+    assert ours == ["'first': Recall@2: 0.500 (1/2 relevant chunks in the top 2); missing: 'b'"]
 
 
 def test_two_queries_with_one_text_are_ambiguous_and_said() -> None:

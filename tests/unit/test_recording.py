@@ -56,7 +56,7 @@ def test_what_ran_in_a_retrieval_that_ended_is_its_stage() -> None:
         recorder.end(key, chunks(text))
     assert recorder.end(1, chunks("a", "x")) == "q1"
     assert recall(recorder, "q1") == 0.5
-    assert list(recorder.stages) == ["Inner", "Inner#2", "final"]
+    assert list(recorder.stages) == ["Inner", "Inner#2", "Outer", "final"]
     assert [(one.label, one.stage) for one in recorder.lost] == [("b", "Outer")]
     assert recorder.report().unlabelled == 0
 

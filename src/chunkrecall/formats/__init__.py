@@ -1,5 +1,14 @@
 """Labelled sets and runs as files."""
 
 from chunkrecall.formats.files import check_target, load_dataset, load_run, save_dataset, save_run
+from chunkrecall.formats.llama_index import dataset_from_llama_index, load_llama_index_dataset
 
-__all__ = ["check_target", "load_dataset", "load_run", "save_dataset", "save_run"]
+__all__ = [
+    "check_target",
+    "dataset_from_llama_index",
+    "load_dataset",
+    "load_llama_index_dataset",
+    "load_run",
+    "save_dataset",
+    "save_run",
+]

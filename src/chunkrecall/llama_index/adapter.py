@@ -85,15 +85,23 @@ class LlamaIndexAdapter:
 
     def retrieve(self, query: str) -> Chunks:
         """The ranked chunks that `retrieve` returns."""
-        if self._is_engine:
-            return self._chunks(self._retriever.retrieve(QueryBundle(query)))
-        return self._chunks(self._retriever.retrieve(query))  # type: ignore[arg-type]  # str or bundle
+        return self.chunks(self.nodes(query))
 
     async def aretrieve(self, query: str) -> Chunks:
         """The ranked chunks that `aretrieve` returns."""
+        return self.chunks(await self.anodes(query))
+
+    def nodes(self, query: str) -> object:
+        """What `retrieve` returns, as it is."""
+        if self._is_engine:
+            return self._retriever.retrieve(QueryBundle(query))
+        return self._retriever.retrieve(query)  # type: ignore[arg-type]  # str or bundle
+
+    async def anodes(self, query: str) -> object:
+        """What `aretrieve` returns, as it is."""
         if not isinstance(self._retriever, BaseRetriever):
             raise NotImplementedError("query engines retrieve synchronously")
-        return self._chunks(await self._retriever.aretrieve(query))
+        return await self._retriever.aretrieve(query)
 
     def describe(self) -> Mapping[str, Any]:
         """Class, and how deep it searches where the retriever says so."""
@@ -108,7 +116,8 @@ class LlamaIndexAdapter:
         """Whether the retriever lacks this way of being called."""
         return isinstance(error, NotImplementedError)
 
-    def _chunks(self, value: object) -> Chunks:
+    def chunks(self, value: object) -> Chunks:
+        """The chunks of what the retriever returned."""
         if self._text_from is not None and isinstance(value, (list, tuple)):
             return nodes_to_chunks(value, text_from=self._text_from)
         chunks = chunks_of_nodes(value) if isinstance(value, list) else None

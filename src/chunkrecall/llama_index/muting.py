@@ -23,7 +23,7 @@ _QUIET: ContextVar[bool] = ContextVar("chunkrecall_llama_index_quiet", default=F
 class _Gate:
     """One handler, silent where the context is quiet."""
 
-    def __init__(self, handler: Any) -> None:  # noqa: ANN401 - event and span handlers alike
+    def __init__(self, handler: Any) -> None:
         self.handler = handler
 
     def handle(self, event: object, **kwargs: object) -> None:
@@ -46,7 +46,7 @@ class _Gate:
         if not _QUIET.get():
             self.handler.span_drop(**kwargs)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the handler has
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.handler, name)
 
 

@@ -11,13 +11,13 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from chunkrecall.metric import Cutoffs
+from chunkrecall.recording.notes import Seen, notes_on
+from chunkrecall.recording.scope import scope, scope_of
 from chunkrecall.recording.stages import FINAL, LostLabel, Stage, lost_labels, numbered, story
 from chunkrecall.recording.state import Call, QueryState, with_calls
 from chunkrecall.records import Chunks, DatasetInput, Ranking, Run
@@ -36,17 +36,6 @@ _OPEN_A_QUERY = 8  # all queries at once (abatch without a limit), each with ret
 _MOST_ENDED = 1_000
 _MOST_WAITING = 500
 _MOST_FAULTS = 100
-_MOST_NAMED = 5
-_SCOPE: ContextVar[_Scope | None] = ContextVar("chunkrecall_scope", default=None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scope:
-    """Says which labelled query the code inside works on."""
-
-    query_id: str
-    recorder: Recorder
-    around: _Scope | None
 
 
 class Recorder:
@@ -101,16 +90,11 @@ class Recorder:
         self._open: OrderedDict[Hashable, Call] = OrderedDict()
         self._ended: OrderedDict[Hashable, None] = OrderedDict()
         self._states: dict[str, QueryState] = {}
-        self._unlabelled = 0
-        self._retrievals = 0
-        self._ambiguous: set[str] = set()
-        self._unknown: dict[str, None] = {}
-        self._never_ended = 0
+        self._seen = Seen(len(self._plan.dataset))
         self._most_open = max(_FEWEST_OPEN, _OPEN_A_QUERY * len(self._plan.dataset))
         self._stage_order: dict[str, None] = {}
         self.faults: list[Exception] = []
         """The first exceptions of the recorder or of `on_score`; the pipeline never sees them."""
-        self._fault_count = 0
         self._untold: deque[QueryScore] = deque()
         self._ids_by_text: dict[str, list[str]] = {}
         for query in self._plan.dataset:
@@ -143,16 +127,16 @@ class Recorder:
             enclosing: The open retrieval in whose context it started.
             is_inner: Whether the framework itself says that it belongs to `enclosing`.
         """
-        scope = self._scope()
+        bound = scope_of(self)
         with self._lock:
             if key in self._open or key in self._ended:
                 return None
-            found = self._named(query_id) if scope is None else scope.query_id
+            found = self._named(query_id) if bound is None else bound.query_id
             if found is None:
                 found = self._looked_up(query_text)
-            if enclosing is not None and not (enclosing.is_open and enclosing.scope is scope):
+            if enclosing is not None and not (enclosing.is_open and enclosing.scope is bound):
                 enclosing = None
-            call = Call(key, name, found, perf_counter(), scope, enclosing, is_inner)
+            call = Call(key, name, found, perf_counter(), bound, enclosing, is_inner)
             self._open[key] = call
             while len(self._open) > self._most_open:
                 self._abandon(next(iter(self._open.values())))
@@ -208,15 +192,50 @@ class Recorder:
             score = self._scored(query_id, ranking)
             if score is None:
                 return
+            if set(state.rankings) == {FINAL}:
+                self._keep(state, state.stage.name, state.rankings[FINAL])
             key = _free_name(name, state.rankings)
             state.stage = Stage(key, score, [state.stage])
             self._keep(state, key, ranking)
             self._keep(state, FINAL, ranking)
 
+    def inner_step(self, call: Call, name: str, chunks: Chunks) -> None:
+        """A step inside an open retrieval has turned what was retrieved in it into this list."""
+        with self._lock:
+            around: Call | None = call
+            while around is not None and around.query_id is None:
+                around = around.enclosing
+            if around is None or around.query_id is None or not call.is_open:
+                return
+            ranking = Ranking(query_id=around.query_id, chunks=chunks)
+            score = self._scored(around.query_id, ranking)
+            if score is not None:
+                call.inner = [Stage(name, score, call.inner, ranking)]
+
+    def last_chunks(self, query_id: str) -> Chunks | None:
+        """What the last step of the query's last retrieval gave; None where there is none."""
+        with self._lock:
+            state = self._states.get(query_id)
+            if state is None or state.last.error is not None:
+                return None
+            ranking = state.last if state.unscored is not None else state.rankings.get(FINAL)
+            return None if ranking is None else ranking.chunks
+
+    def query_of_text(self, query_text: object) -> str | None:
+        """The one labelled query that has this text."""
+        ids = self._ids_by_text.get(query_text) if isinstance(query_text, str) else None
+        return ids[0] if ids is not None and len(ids) == 1 else None
+
+    def count(self, *, elsewhere: int = 0, generated: int = 0) -> None:
+        """Count retrievals that are left out, and chunks that a model wrote; both make notes."""
+        with self._lock:
+            self._seen.elsewhere += elsewhere
+            self._seen.generated += generated
+
     def keep_fault(self, error: Exception) -> None:
         """The handler itself failed; the pipeline goes on."""
         with self._lock:
-            self._fault_count += 1
+            self._seen.faults += 1
             if len(self.faults) < _MOST_FAULTS:
                 self.faults.append(error)
 
@@ -231,8 +250,8 @@ class Recorder:
 
     def bound_query(self) -> str | None:
         """The labelled query that `with recorder.query(…):` around the calling code names."""
-        scope = self._scope()
-        return None if scope is None else scope.query_id
+        bound = scope_of(self)
+        return None if bound is None else bound.query_id
 
     # What a user calls.
 
@@ -247,11 +266,8 @@ class Recorder:
         """
         if query_id not in self._plan.dataset:
             raise KeyError(f"no query of the dataset has the id {query_id!r}")
-        token = _SCOPE.set(_Scope(query_id, self, _SCOPE.get()))
-        try:
+        with scope(query_id, self):
             yield
-        finally:
-            _SCOPE.reset(token)
 
     def report(self) -> Report:
         """The scores so far: of each labelled query its last retrieval.
@@ -303,24 +319,12 @@ class Recorder:
 
     # The rest.
 
-    def _scope(self) -> _Scope | None:
-        innermost = _SCOPE.get()
-        if innermost is None or innermost.recorder is self:
-            return innermost
-        scopes = [innermost]
-        while (around := scopes[-1].around) is not None:
-            scopes.append(around)
-        own = (scope for scope in scopes if scope.recorder is self)
-        mine = self.dataset.fingerprint
-        alike = (scope for scope in scopes if scope.recorder.dataset.fingerprint == mine)
-        return next(own, None) or next(alike, None)
-
     def _named(self, query_id: object) -> str | None:
         """The query that the handler named; what names none is kept for a note."""
         if isinstance(query_id, str) and query_id in self._plan.dataset:
             return query_id
-        if query_id is not None and len(self._unknown) < _MOST_NAMED:
-            self._unknown[f"{query_id!r:.80}"] = None
+        if query_id is not None:
+            self._seen.name_unknown(query_id)
         return None
 
     def _scored(self, query_id: str, ranking: Ranking) -> QueryScore | None:
@@ -337,7 +341,7 @@ class Recorder:
         if ids is None:
             return None
         if len(ids) > 1:
-            self._ambiguous.update(ids)
+            self._seen.ambiguous.update(ids)
             return None
         return ids[0]
 
@@ -387,10 +391,10 @@ class Recorder:
 
     def _record(self, call: Call, ranking: Ranking) -> QueryScore | None:
         """The score of an outermost retrieval, None where it belongs to no labelled query."""
-        self._retrievals += 1
+        self._seen.retrievals += 1
         query_id = call.query_id
         if query_id is None:
-            self._unlabelled += 1
+            self._seen.unlabelled += 1
             return None
         ranking.query_id = query_id
         state = self._states.get(query_id)
@@ -428,12 +432,14 @@ class Recorder:
         state.add_ranks(score.label_ranks)
         state.stage = Stage(call.name, score, call.inner)
         state.rankings = {}
-        below = state.stage.flat()[:-1] if call.inner else []
-        for stage, name in zip(below, numbered([stage.name for stage in below]), strict=True):
-            stage.name = name
-            if stage.ranking is not None:
-                self._keep(state, name, stage.ranking)
-                stage.ranking = None
+        if call.inner:
+            state.stage.ranking = ranking
+            stages = state.stage.flat()
+            for stage, name in zip(stages, numbered([one.name for one in stages]), strict=True):
+                stage.name = name
+                if stage.ranking is not None:
+                    self._keep(state, name, stage.ranking)
+                    stage.ranking = None
         self._keep(state, FINAL, ranking)
         return score
 
@@ -461,7 +467,7 @@ class Recorder:
         self._open.pop(call.key, None)
         call.is_open = False
         call.enclosing = None  # dead calls must not hold one another
-        self._never_ended += 1
+        self._seen.never_ended += 1
         for inner, ranking in call.waiting:
             inner.enclosing = None
             self._finish(inner, ranking)
@@ -481,47 +487,12 @@ class Recorder:
             name=name,
             rankings=list(rankings.values()),
             complete=False,
-            notes=() if is_stage else tuple(self._notes()),
+            notes=() if is_stage else notes_on(self._seen, self._states, self.faults),
         )
-        report = score_plan(run, self._plan, unlabelled=0 if is_stage else self._unlabelled)
+        report = score_plan(run, self._plan, unlabelled=0 if is_stage else self._seen.unlabelled)
         if is_stage:
             return report
         return with_calls(report, self._states)
-
-    def _notes(self) -> list[str]:
-        notes = []
-        seen = len(self._states)
-        total = len(self._plan.dataset)
-        if not self._retrievals and total:
-            notes.append(
-                f"no retriever events were seen for any of {total} labelled queries. Usual causes: "
-                "the retriever is a plain function; a call inside a node or function did not pass "
-                "its config on (Python before 3.11); the work ran in a thread pool that copies no "
-                "context; the handler was attached after the retriever was built"
-            )
-        elif seen < total:
-            notes.append(
-                f"no retriever events were seen for {total - seen} of {total} labelled queries"
-            )
-        if self._ambiguous:
-            named = ", ".join(map(repr, sorted(self._ambiguous)[:_MOST_NAMED]))
-            notes.append(
-                f"ambiguous: several queries have the text that was retrieved for ({named}); say "
-                'which one with `with recorder.query("…"):`'
-            )
-        if self._unknown:
-            notes.append(
-                f"no labelled query has the id that was named ({', '.join(self._unknown)}): give "
-                "chunkrecall_query_id a query_id of the dataset, a string"
-            )
-        if self._never_ended:
-            notes.append(f"{self._never_ended} retrievals started and never ended (cancelled)")
-        if self.faults:
-            notes.append(
-                f"the recorder itself or its on_score failed {self._fault_count} times; the first "
-                f"time: {describe_error(self.faults[0])}"
-            )
-        return notes
 
 
 def _free_name(name: str, taken: dict[str, Any]) -> str:

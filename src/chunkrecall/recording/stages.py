@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chunkrecall.render import quoted, share
+from chunkrecall.text import collapse_whitespace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,8 @@ class LostLabel:
     label: str
     stage: str
     """The stage that lost it."""
+    how: str | None = None
+    """What became of its chunk there, such as "merged into parent 'p'"; None if it is gone."""
 
 
 @dataclass(slots=True)
@@ -42,12 +45,13 @@ class Stage:
         """Whether the label is anywhere in the stage's list."""
         return self.score.ranks.get(label) is not None
 
-    def loser_of(self, label: str) -> str | None:
-        """The name of the stage at or below this one that dropped the label, if one did."""
+    def loser_of(self, label: str) -> tuple[Stage, Stage] | None:
+        """The stage at or below this one that dropped the label, and the one that had it."""
         if self.has(label):
             return None
-        if any(source.has(label) for source in self.sources):
-            return self.name
+        holder = next((source for source in self.sources if source.has(label)), None)
+        if holder is not None:
+            return self, holder
         return next(filter(None, (source.loser_of(label) for source in self.sources)), None)
 
     def flat(self) -> list[Stage]:
@@ -59,10 +63,34 @@ def lost_labels(last: Stage) -> list[LostLabel]:
     """The labels that some stage had and the last one has not, each with the stage that lost it."""
     lost = []
     for label in last.score.labels:
-        stage = last.loser_of(label)
-        if stage is not None:
-            lost.append(LostLabel(last.score.query_id, label, stage))
+        found = last.loser_of(label)
+        if found is not None:
+            stage, holder = found
+            how = _fate(label, holder.score, stage.score)
+            lost.append(LostLabel(last.score.query_id, label, stage.name, how))
     return lost
+
+
+def _fate(label: str, before: QueryScore, after: QueryScore) -> str | None:
+    """What became of the chunk that satisfied the label."""
+    rank = before.ranks[label]
+    if rank is None or rank > len(before.retrieved):
+        return None
+    text = collapse_whitespace(before.retrieved[rank - 1])
+    chunk_id = before.retrieved_ids[rank - 1] if before.retrieved_ids else None
+    if not text:
+        return None
+    ids = after.retrieved_ids or (None,) * len(after.retrieved)
+    for other, other_id in zip(after.retrieved, ids, strict=True):
+        kept = collapse_whitespace(other)
+        named = "" if other_id is None else f" {other_id!r:.80}"
+        if kept == text and other_id != chunk_id:
+            return f"dropped as duplicate of{named}"
+        if text in kept and other not in before.retrieved:
+            if other_id is not None and other_id == chunk_id:
+                return "its text was replaced by a longer one"
+            return f"merged into parent{named}"
+    return None
 
 
 def story(last: Stage) -> str:
@@ -78,6 +106,7 @@ def story(last: Stage) -> str:
         steps.append(f"{stage.name}@{stage.score.retrieved_count} {value}")
     losses = [
         f"{quoted(one.label, limit=_SHOWN_CHARACTERS)} lost at {one.stage}"
+        + (f" ({one.how})" if one.how else "")
         for one in lost_labels(last)
     ]
     return " → ".join(steps) + (f": {', '.join(losses)}" if losses else "")

@@ -55,6 +55,9 @@ class Report:
     rejectable: int = 0
     """Answered queries that were judged to have nothing relevant."""
     has_ceiling: bool = True
+    stages: Mapping[str, Report] = field(default_factory=dict)
+    """A report of the same queries for each step of a pipeline of several, "final" being the last
+    and equal to this one; empty where there is one step."""
     run: Run | None = field(default=None, compare=False, repr=False)
     """The scored run; in memory only."""
 
@@ -115,7 +118,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: None where there is no score, never NaN."""
-        return {
+        row = {
             "format": _FORMAT,
             "version": _VERSION,
             "name": self.name,
@@ -130,6 +133,9 @@ class Report:
             "notes": list(self.notes),
             "queries": [query.to_dict() for query in self.queries],
         }
+        if self.stages:
+            row["stages"] = {name: stage.to_dict() for name, stage in self.stages.items()}
+        return row
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The report as JSON text, ASCII only, so that any text survives any encoding."""
@@ -180,6 +186,10 @@ class Report:
             dataset_name=row["dataset"]["name"],
             dataset_fingerprint=row["dataset"]["fingerprint"],
             unlabelled=row["unlabelled"],
+            stages={
+                name: cls.from_dict(stage)
+                for name, stage in _typed(row.get("stages", {}), dict, "stages").items()
+            },
             absent=row["absent"],
             rejected=row["correct_rejection"]["rejected"],
             rejectable=row["correct_rejection"]["of"],

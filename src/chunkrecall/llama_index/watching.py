@@ -1,0 +1,195 @@
+"""What the handlers of both of LlamaIndex's observation systems do with a retrieval.
+
+Spans and callback events tell of the same calls. Either handler names a call by the id of its
+`retrieve` span, so one call that both tell of is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.schema import BaseNode, NodeWithScore
+
+from chunkrecall.adapters import to_chunks
+from chunkrecall.llama_index.nodes import TextFrom, chunks_of_nodes, nodes_to_chunks
+from chunkrecall.recording import Call, Recorder
+from chunkrecall.records import Chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+_DEEPEST = 16
+_MOST_WRITTEN = 100
+
+QUERY_ID_TAG = "chunkrecall.query_id"
+"""The key of LlamaIndex's instrument tags that names the labelled query."""
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A retrieval that runs in this context."""
+
+    watch: Watch
+    call: Call
+    written: list[str] = field(default_factory=list)
+    """What query engines inside it have answered."""
+
+
+# A context variable and not the parents of spans: LlamaIndex hands both on alike, and this one
+# costs nothing on the spans that are no retrievals.
+_OPEN: ContextVar[tuple[_Open, ...]] = ContextVar("chunkrecall_llama_index_open", default=())
+_LAST: ContextVar[tuple[Watch, str] | None] = ContextVar(
+    "chunkrecall_llama_index_last", default=None
+)
+
+
+class Watch:
+    """Hands what a handler is told to a recorder."""
+
+    def __init__(self, recorder: Recorder, text_from: TextFrom = None) -> None:
+        self.recorder = recorder
+        self._text_from = text_from
+
+    def start(self, key: Hashable, *, name: str, query: object, query_id: object = None) -> None:
+        """A retriever was called; `query` is a text or a QueryBundle."""
+        known = _OPEN.get()
+        around = [one for one in known if one.watch is self and one.call.is_open]
+        call = self.recorder.start(
+            key,
+            name=name,
+            query_text=_text_of(query),
+            query_id=query_id,
+            enclosing=around[-1].call if around else None,
+            is_inner=True,
+        )
+        if call is not None:
+            others = [one for one in known if one.watch is not self] if known else []
+            _OPEN.set((*others[-_DEEPEST:], *around[-_DEEPEST:], _Open(self, call)))
+
+    def end(self, key: Hashable, nodes: object) -> None:
+        """A retriever returned; texts are copied now, since postprocessors edit nodes in place.
+
+        Raises:
+            TypeError: It returned no list of nodes.
+        """
+        opened = self._leave(key)
+        if nodes is None or isinstance(nodes, (str, bytes)):
+            raise TypeError(f"the retriever returned {nodes!r:.80}, not a list of nodes")
+        chunks = self._chunks(nodes)
+        if opened is not None and opened.written:
+            chunks = self._flagged(chunks, opened.written)
+        query_id = self.recorder.end(key, chunks)
+        if query_id is not None:
+            _LAST.set((self, query_id))
+
+    def fail(self, key: Hashable, error: BaseException) -> bool:
+        """A retriever raised, or was cancelled; False where the retrieval is not open."""
+        self._leave(key)
+        return self.recorder.fail(key, error)
+
+    def step(self, name: str, before: object, after: object, query: object = None) -> None:
+        """A postprocessor turned one list of nodes into another."""
+        around = self._innermost()
+        if around is not None:
+            self.recorder.inner_step(around.call, name, self._chunks(after))
+            return
+        query_id = self._query_behind(before, query)
+        if query_id is not None:
+            self.recorder.step(query_id, name, self._chunks(after))
+
+    def given(self, name: str, nodes: object, query: object = None) -> None:
+        """A synthesizer was given nodes: what postprocessors without a span made of them.
+
+        Native async postprocessors have none. New nodes, such as the numbered sources of
+        citations, are no step.
+        """
+        if self._innermost() is not None or not isinstance(nodes, Sequence):
+            return
+        query_id = self._query_behind(nodes, query)
+        last = None if query_id is None else self.recorder.last_chunks(query_id)
+        if query_id is None or last is None or last.chunk_ids is None:
+            return
+        ids = _ids(nodes)
+        if ids != list(last.chunk_ids) and set(ids) <= set(last.chunk_ids):
+            self.recorder.step(query_id, f"{name} input", self._chunks(nodes))
+
+    def wrote(self, text: str) -> None:
+        """A query engine answered; inside a retrieval its answer may come back as a node."""
+        around = self._innermost()
+        if around is not None:
+            around.written.append(text)
+            del around.written[:-_MOST_WRITTEN]
+
+    def _innermost(self) -> _Open | None:
+        return next(
+            (one for one in reversed(_OPEN.get()) if one.watch is self and one.call.is_open), None
+        )
+
+    def _leave(self, key: Hashable) -> _Open | None:
+        known = _OPEN.get()
+        found = None
+        rest = []
+        for one in known:
+            if one.watch is self and one.call.key == key:
+                found = one
+            else:
+                rest.append(one)
+        if found is not None:
+            _OPEN.set(tuple(rest))
+        return found
+
+    def _query_behind(self, nodes: object, query: object) -> str | None:
+        """The labelled query whose last list these nodes came from."""
+        if not isinstance(nodes, Sequence):
+            return None
+        last = _LAST.get()
+        candidates = (
+            self.recorder.bound_query(),
+            last[1] if last is not None and last[0] is self else None,
+            self.recorder.query_of_text(_text_of(query)),
+        )
+        for query_id in dict.fromkeys(candidates):
+            found = None if query_id is None else self.recorder.last_chunks(query_id)
+            if found is None:
+                continue
+            ids = set(found.chunk_ids or ())
+            if not ids.isdisjoint(_ids(nodes)) or (not found and not nodes):
+                return query_id
+        return None
+
+    def _chunks(self, nodes: object) -> Chunks:
+        items = nodes
+        if isinstance(nodes, Iterable) and not isinstance(nodes, (list, str, bytes, dict)):
+            items = list(nodes)  # a router tells of a view of dict values
+        if self._text_from is not None and isinstance(items, list):
+            return nodes_to_chunks(items, text_from=self._text_from)
+        chunks = chunks_of_nodes(items) if isinstance(items, list) else None
+        return to_chunks(items) if chunks is None else chunks
+
+    def _flagged(self, chunks: Chunks, written: Sequence[str]) -> Chunks:
+        at = [index for index, text in enumerate(chunks.texts) if text in written]
+        if not at:
+            return chunks
+        self.recorder.count(generated=len(at))
+        metadatas = [dict(chunks.metadata_at(index)) for index in range(len(chunks))]
+        for index in at:
+            metadatas[index]["generated"] = True
+        return Chunks(chunks.texts, chunks.chunk_ids, scores=chunks.scores, metadatas=metadatas)
+
+
+def _text_of(query: object) -> object:
+    return query if isinstance(query, str) else getattr(query, "query_str", None)
+
+
+def _ids(nodes: Sequence[Any]) -> list[str | None]:
+    return [
+        node.node.node_id
+        if isinstance(node, NodeWithScore)
+        else node.node_id
+        if isinstance(node, BaseNode)
+        else None
+        for node in nodes
+    ]
