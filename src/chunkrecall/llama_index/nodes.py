@@ -53,10 +53,37 @@ def nodes_to_texts(nodes: Iterable[object], *, text_from: TextFrom = None) -> li
 
 def chunks_of_nodes(items: Sequence[object], text_from: TextFrom = None) -> Chunks | None:
     """The chunks of a list of nodes, None for anything else."""
+    nodes: list[Any]
+    scores: list[float | None]
+    if set(map(type, items)) == {NodeWithScore}:
+        nodes = [item.node for item in items]  # type: ignore[attr-defined]
+        scores = [item.score for item in items]  # type: ignore[attr-defined]
+    else:
+        nodes, scores = _taken_apart(items)
+    kinds = set(map(type, nodes))
+    # Once for each class: isinstance is slow on pydantic classes.
+    if not all(issubclass(kind, BaseNode) for kind in kinds):
+        return None
+    metadatas = [_metadata(node) for node in nodes]
+    if text_from is None and kinds == {TextNode}:
+        # What get_content(MetadataMode.NONE) returns for this very class, at a tenth of its cost.
+        texts = [node.text for node in nodes]
+    else:
+        texts = [_text(node, text_from) for node in nodes]
+    return Chunks(
+        tuple(texts),
+        tuple([node.id_ for node in nodes]),
+        scores=tuple(scores) if scores.count(None) < len(scores) else None,
+        metadatas=tuple(metadatas) if any(metadatas) else None,
+    )
+
+
+def _taken_apart(items: Sequence[object]) -> tuple[list[Any], list[float | None]]:
+    """Nodes and scores of a list of any kind."""
     nodes: list[Any] = []
     scores: list[float | None] = []
     for index, item in enumerate(items):
-        if type(item) is NodeWithScore or isinstance(item, NodeWithScore):
+        if isinstance(item, NodeWithScore):
             nodes.append(item.node)
             scores.append(item.score)
         elif isinstance(item, tuple) and len(item) == 2:
@@ -65,21 +92,7 @@ def chunks_of_nodes(items: Sequence[object], text_from: TextFrom = None) -> Chun
         else:
             nodes.append(item)
             scores.append(None)
-    # Once for each class: isinstance is slow on pydantic classes.
-    if not all(issubclass(kind, BaseNode) for kind in set(map(type, nodes))):
-        return None
-    metadatas = [_metadata(node) for node in nodes]
-    if text_from is None and set(map(type, nodes)) == {TextNode}:
-        # What get_content(MetadataMode.NONE) returns for this very class, at a tenth of its cost.
-        texts = [node.text for node in nodes]
-    else:
-        texts = [_text(node, text_from) for node in nodes]
-    return Chunks(
-        tuple(texts),
-        tuple([node.node_id for node in nodes]),
-        scores=tuple(scores) if scores.count(None) < len(scores) else None,
-        metadatas=tuple(metadatas) if any(metadatas) else None,
-    )
+    return nodes, scores
 
 
 def _text(node: BaseNode, text_from: TextFrom) -> str:

@@ -33,10 +33,21 @@ if TYPE_CHECKING:
     from chunkrecall.report import Report
 
 _RECORDER_TAG = "chunkrecall.recorder"
-_RETRIEVALS = ("retrieve-", "aretrieve-")
-_STEPS = ("_postprocess_nodes-", "_apostprocess_nodes-")
-_ANSWERS = ("query-", "aquery-")
-_SYNTHESES = ("synthesize-", "asynthesize-")
+_UUID = 37
+"""Characters behind the method's name in a span's id: a hyphen and a UUID."""
+# Class and method of the calls that matter. Not `_retrieve`, which not every class has as a span.
+_RETRIEVALS, _STEPS = BaseRetriever, BaseNodePostprocessor
+_ANSWERS, _SYNTHESES = BaseQueryEngine, BaseSynthesizer
+_KINDS: dict[str, type] = {
+    "retrieve": _RETRIEVALS,
+    "aretrieve": _RETRIEVALS,
+    "_postprocess_nodes": _STEPS,
+    "_apostprocess_nodes": _STEPS,
+    "query": _ANSWERS,
+    "aquery": _ANSWERS,
+    "synthesize": _SYNTHESES,
+    "asynthesize": _SYNTHESES,
+}
 
 _ACTIVE: ContextVar[tuple[RecallSpanHandler, ...]] = ContextVar(
     "chunkrecall_span_handlers", default=()
@@ -251,18 +262,10 @@ def _merged_tags(tags: dict[str, Any]) -> AbstractContextManager[None]:
     return instrument_tags({**active_instrument_tags.get(), **tags})
 
 
-def _kind(id_: str, instance: object) -> tuple[str, ...] | None:
+def _kind(id_: str, instance: object) -> type | None:
     """Which of the calls that matter a span is, by its class and by its id `Class.method-uuid`."""
-    at = len(type(instance).__name__) + 1
-    if id_.startswith(_RETRIEVALS, at):
-        return _RETRIEVALS if isinstance(instance, BaseRetriever) else None
-    if id_.startswith(_STEPS, at):
-        return _STEPS if isinstance(instance, BaseNodePostprocessor) else None
-    if id_.startswith(_ANSWERS, at):
-        return _ANSWERS if isinstance(instance, BaseQueryEngine) else None
-    if id_.startswith(_SYNTHESES, at):
-        return _SYNTHESES if isinstance(instance, BaseSynthesizer) else None
-    return None
+    kind = _KINDS.get(id_[len(type(instance).__name__) + 1 : -_UUID])
+    return kind if kind is not None and isinstance(instance, kind) else None
 
 
 def _argument(bound_args: BoundArguments, index: int) -> object:

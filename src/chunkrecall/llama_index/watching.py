@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
@@ -34,7 +34,7 @@ class _Open:
 
     watch: Watch
     call: Call
-    written: list[str] = field(default_factory=list)
+    written: tuple[str, ...] = ()
     """What query engines inside it have answered."""
 
 
@@ -56,7 +56,7 @@ class Watch:
     def start(self, key: Hashable, *, name: str, query: object, query_id: object = None) -> None:
         """A retriever was called; `query` is a text or a QueryBundle."""
         known = _OPEN.get()
-        around = [one for one in known if one.watch is self and one.call.is_open]
+        around = [one for one in known if one.watch is self and one.call.is_open] if known else ()
         call = self.recorder.start(
             key,
             name=name,
@@ -65,8 +65,12 @@ class Watch:
             enclosing=around[-1].call if around else None,
             is_inner=True,
         )
-        if call is not None:
-            others = [one for one in known if one.watch is not self] if known else []
+        if call is None:
+            return
+        if not known:
+            _OPEN.set((_Open(self, call),))
+        else:
+            others = [one for one in known if one.watch is not self]
             _OPEN.set((*others[-_DEEPEST:], *around[-_DEEPEST:], _Open(self, call)))
 
     def end(self, key: Hashable, nodes: object) -> None:
@@ -120,8 +124,7 @@ class Watch:
         """A query engine answered; inside a retrieval its answer may come back as a node."""
         around = self._innermost()
         if around is not None:
-            around.written.append(text)
-            del around.written[:-_MOST_WRITTEN]
+            around.written = (*around.written[1 - _MOST_WRITTEN :], text)
 
     def _innermost(self) -> _Open | None:
         return next(
@@ -130,16 +133,11 @@ class Watch:
 
     def _leave(self, key: Hashable) -> _Open | None:
         known = _OPEN.get()
-        found = None
-        rest = []
         for one in known:
             if one.watch is self and one.call.key == key:
-                found = one
-            else:
-                rest.append(one)
-        if found is not None:
-            _OPEN.set(tuple(rest))
-        return found
+                _OPEN.set(tuple([other for other in known if other is not one]))
+                return one
+        return None
 
     def _query_behind(self, nodes: object, query: object) -> str | None:
         """The labelled query whose last list these nodes came from."""
