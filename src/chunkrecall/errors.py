@@ -34,9 +34,23 @@ class Problem:
     """Where: a file with its line, or a query and its field."""
     message: str
     """What was found, what was expected and what to write instead."""
+    file: str | None = None
+    row: int | None = None
+    """The line of a text file, or the row of a table, numbered from 1."""
+    column: str | None = None
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Plain JSON values."""
+        return {
+            "place": self.place,
+            "message": self.message,
+            "file": self.file,
+            "row": self.row,
+            "column": self.column,
+        }
 
 
 class DatasetError(ChunkRecallError):

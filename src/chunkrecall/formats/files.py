@@ -2,90 +2,412 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from chunkrecall.formats import jsonl
-from chunkrecall.records import Dataset, DatasetInput, Run, as_dataset
+from chunkrecall.errors import DatasetError, Problem
+from chunkrecall.formats import jsonl, table_files, trec
+from chunkrecall.formats.layouts import (
+    LAYOUTS,
+    Layout,
+    layout_of,
+    query_from_foreign,
+    ranking_from_foreign,
+)
+from chunkrecall.formats.llama_index import dataset_from_llama_index
+from chunkrecall.formats.tables import DELIMITERS, Row, json_file, rows_of
+from chunkrecall.formats.trec import ORDERS, Order
+from chunkrecall.records import Dataset, DatasetInput, Query, Ranking, Run, as_dataset
+from chunkrecall.records.rows import (
+    DATASET_HEADER,
+    RUN_HEADER,
+    RowError,
+    check_header,
+    problem,
+    query_from_row,
+    ranking_from_row,
+)
 
-Format = Literal["auto", "jsonl"]
-_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl"}
+Format = Literal[
+    "auto",
+    "jsonl",
+    "json",
+    "csv",
+    "tsv",
+    "parquet",
+    "trec",
+    "beir",
+    "llama-index",
+    "langsmith",
+    "ragas",
+    "deepeval",
+    "mlflow",
+    "huggingface",
+]
+FORMATS: tuple[str, ...] = Format.__args__  # type: ignore[attr-defined]
+_CONTAINERS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_LOSSLESS = ("jsonl", "json", "csv", "tsv", "parquet")
+_PICKLED = (".pkl", ".pickle", ".joblib", ".dill", ".npy", ".npz", ".pt", ".pth")
+_Record = TypeVar("_Record", Query, Ranking)
 
 
-def load_dataset(path: str | Path, format: Format = "auto") -> Dataset:  # noqa: A002 - the public name
+def load_dataset(
+    path: str | Path,
+    format: Format = "auto",  # noqa: A002 - the public name
+    *,
+    query: str | None = None,
+    relevant: str | None = None,
+    relevant_ids: str | None = None,
+    query_id: str | None = None,
+    tags: str | None = None,
+    topics: str | Path | None = None,
+    split: str = "test",
+    encoding: str = "utf-8",
+) -> Dataset:
     """The labelled set in a file.
 
+    A row is a query: `query_id` (or `id`; the text where there is none), `text` (or `query`),
+    `relevant`, `relevant_ids`, `tags`, `metadata`. In tables, lists are JSON, or Python literals of
+    lists; no separator is guessed. What a file calls an answer, or what was retrieved, is never a
+    label.
+
     Args:
-        path: A JSON Lines file. Each line is a query: `query_id` (or `id`; the text where there is
-            none), `text` (or `query`), `relevant`, `relevant_ids`, `tags`, `metadata`.
-        format: "auto" goes by the file name's ending.
+        path: The file; a folder for "beir".
+        format: "auto" goes by the name's ending: .jsonl, .json, .csv, .tsv, .parquet; in a .json
+            file the shapes of LlamaIndex's former dataset classes are known too. "ragas",
+            "deepeval", "mlflow", "langsmith" and "huggingface" are those tools' column names in any
+            of these. "trec" is a qrels file.
+        query: The column of the query text, where it is another one. Dots lead into objects:
+            "inputs.question".
+        relevant: The column of the relevant chunk texts.
+        relevant_ids: The column of the relevant chunk ids.
+        query_id: The column of the query's id.
+        tags: The column of the tags.
+        topics: For "trec": a file of lines `id<TAB>query text`.
+        split: For "beir": which file of the folder `qrels`.
+        encoding: The file's encoding; a byte-order mark is removed.
 
     Raises:
-        DatasetError: Every bad line, with what was found and what to write instead.
+        DatasetError: Every bad row, with what was found and what to write instead.
+        ValueError: The format is unknown or cannot be told, or pickled data is named.
         FileNotFoundError: There is no such file.
+        MissingExtraError: Parquet without polars.
     """
     source = Path(path)
-    _check_format(source, format)
-    return jsonl.read_dataset(source)
+    kind = _format_of(source, format)
+    columns = {
+        "query": query,
+        "relevant": relevant,
+        "relevant_ids": relevant_ids,
+        "query_id": query_id,
+        "tags": tags,
+    }
+    if kind == "trec":
+        return trec.read_qrels(source, None if topics is None else Path(topics), encoding)
+    if topics is not None:
+        raise ValueError(f"topics= goes with format='trec', not with {kind!r}")
+    if kind == "beir":
+        return trec.read_beir(source, split, encoding)
+    layout = layout_of(kind if kind in LAYOUTS else None, **columns)
+    if layout is None and kind in ("json", "llama-index"):
+        return _json_dataset(source, kind, encoding)
+    container = _container_of(source, kind)
+    notes = (layout.note,) if layout is not None and layout.note else ()
+    header, queries = _read(source, container, encoding, DATASET_HEADER, layout)
+    return Dataset(queries, name=_name(header, source), notes=notes)  # type: ignore[arg-type]
 
 
-def save_dataset(dataset: DatasetInput, path: str | Path) -> None:
-    """Write a labelled set as JSON Lines; `load_dataset` gives one with the same fingerprint."""
-    target = check_target(path)
-    jsonl.write_dataset(as_dataset(dataset), target)
+def save_dataset(
+    dataset: DatasetInput,
+    path: str | Path,
+    format: Format = "auto",  # noqa: A002 - the public name
+) -> None:
+    """Write a labelled set; `load_dataset` gives one with the same fingerprint.
+
+    "auto" goes by the name's ending: .jsonl, .json, .csv, .tsv or .parquet, all without loss.
+    "trec" writes qrels, which hold ids and grades alone. Metadata values that JSON cannot hold are
+    written as text.
+
+    Raises:
+        DatasetError: Labels or texts that the format cannot hold.
+        ValueError: The format is unknown, or one that is only read.
+        FileNotFoundError: There is no such folder.
+    """
+    target = check_target(path, format)
+    labelled = as_dataset(dataset)
+    kind = _written_format(target, format)
+    if kind == "trec":
+        trec.write_qrels(labelled, target)
+    elif kind in ("jsonl", "json"):
+        jsonl.write_dataset(labelled, target, kind)
+    else:
+        table_files.write_dataset_table(labelled, target, kind)
 
 
-def load_run(path: str | Path, format: Format = "auto") -> Run:  # noqa: A002 - the public name
+def load_run(
+    path: str | Path,
+    format: Format = "auto",  # noqa: A002 - the public name
+    *,
+    order: Order = "rank",
+    query: str | None = None,
+    retrieved: str | None = None,
+    retrieved_ids: str | None = None,
+    query_id: str | None = None,
+    encoding: str = "utf-8",
+) -> Run:
     """The ranked lists in a file.
 
     A query that the file lacks retrieved nothing, unless the file's header says that the run is
-    partial.
+    partial. A row is `{"query_id", "chunks": [{"text", "chunk_id", "score", "metadata"}]}`.
 
     Args:
-        path: A JSON Lines file, `{"query_id", "chunks": [{"text", "chunk_id", "score",
-            "metadata"}]}` a line.
-        format: "auto" goes by the file name's ending.
+        path: The file.
+        format: As in `load_dataset`.
+        order: For "trec": "rank", "score" (equal scores by rank) or "trec_eval" (equal scores by
+            descending document id).
+        query: The column of the query text, where it is another one.
+        retrieved: The column of the retrieved chunk texts.
+        retrieved_ids: The column of the retrieved chunk ids.
+        query_id: The column of the query's id; the text where there is none.
+        encoding: The file's encoding.
 
     Raises:
-        DatasetError: Every bad line, with what was found and what to write instead.
+        DatasetError: Every bad row, with what was found and what to write instead.
+        ValueError: The format or order is unknown or cannot be told, or pickled data is named.
         FileNotFoundError: There is no such file.
+        MissingExtraError: Parquet without polars.
     """
     source = Path(path)
-    _check_format(source, format)
-    return jsonl.read_run(source)
+    kind = _format_of(source, format)
+    if order not in ORDERS:
+        raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
+    if kind == "trec":
+        return trec.read_run(source, order, encoding)
+    if kind in ("beir", "llama-index"):
+        raise ValueError(f"format {kind!r} holds labels, no ranked lists")
+    layout = layout_of(
+        kind if kind in LAYOUTS else None,
+        query=query,
+        retrieved=retrieved,
+        retrieved_ids=retrieved_ids,
+        query_id=query_id,
+    )
+    container = _container_of(source, kind)
+    header, rankings = _read(source, container, encoding, RUN_HEADER, layout)
+    notes = (layout.note,) if layout is not None and layout.note else ()
+    return Run(
+        name=_name(header, source),
+        rankings=rankings,  # type: ignore[arg-type]
+        complete=header.get("complete", True),
+        settings=header.get("settings") or {},
+        notes=(*header.get("notes", ()), *notes),
+    )
 
 
-def save_run(run: Run, path: str | Path) -> None:
-    """Write ranked lists as JSON Lines; `load_run` gives equal ones.
+def save_run(
+    run: Run,
+    path: str | Path,
+    format: Format = "auto",  # noqa: A002 - the public name
+) -> None:
+    """Write ranked lists; `load_run` gives equal ones.
 
-    Metadata values that JSON cannot hold are written as text.
+    Formats are those of `save_dataset`; "trec" holds ids and ranks alone. Metadata values that JSON
+    cannot hold are written as text.
+
+    Raises:
+        DatasetError: Chunks or texts that the format cannot hold.
+        ValueError: The format is unknown, or one that is only read.
+        FileNotFoundError: There is no such folder.
     """
-    jsonl.write_run(run, check_target(path))
+    target = check_target(path, format)
+    kind = _written_format(target, format)
+    if kind == "trec":
+        trec.write_run(run, target)
+    elif kind in ("jsonl", "json"):
+        jsonl.write_run(run, target, kind)
+    else:
+        table_files.write_run_table(run, target, kind)
 
 
-def check_target(path: str | Path) -> Path:
+def check_target(path: str | Path, format: Format = "auto") -> Path:  # noqa: A002 - as above
     """The path, if a file can be written there in a known format.
 
     Raises:
-        ValueError: The ending is none that we write.
+        ValueError: The format, or the ending, is none that we write.
         FileNotFoundError: There is no such folder.
     """
     target = Path(path)
-    if target.suffix.lower() not in _SUFFIXES:
-        raise ValueError(
-            f"{target}: cannot tell the format by the ending {target.suffix!r}; known endings: "
-            f"{', '.join(_SUFFIXES)}"
-        )
+    _written_format(target, format)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target}: there is no folder {str(target.parent)!r}")
     return target
 
 
-def _check_format(path: Path, name: str) -> None:
-    if name not in ("auto", "jsonl"):
-        raise ValueError(f"unknown format {name!r}; known: 'auto', 'jsonl'")
-    if name == "auto" and path.suffix.lower() not in _SUFFIXES:
+def _written_format(path: Path, name: str) -> str:
+    kind = _format_of(path, name, is_read=False)
+    if kind not in (*_LOSSLESS, "trec"):
+        known = ", ".join(map(repr, (*_LOSSLESS, "trec")))
+        raise ValueError(f"format {kind!r} is only read; {known} are written")
+    return kind
+
+
+def _format_of(path: Path, name: str, *, is_read: bool = True) -> str:
+    """The format; "auto" by the ending of the name."""
+    suffix = path.suffix.lower()
+    if suffix in _PICKLED:
         raise ValueError(
-            f"{path}: cannot tell the format by the ending {path.suffix!r}; known endings: "
-            f"{', '.join(_SUFFIXES)} — or pass format='jsonl'"
+            f"{path}: {suffix} files are refused, since a pickle can run any code when it is read "
+            "— export it as JSON Lines, JSON, CSV or Parquet"
         )
+    if name not in FORMATS:
+        raise ValueError(f"unknown format {name!r}; known: {', '.join(map(repr, FORMATS))}")
+    if name != "auto":
+        return name
+    if suffix in _CONTAINERS:
+        return _CONTAINERS[suffix]
+    if is_read and path.is_dir() and (path / "qrels").is_dir():
+        return "beir"
+    raise ValueError(
+        f"{path}: cannot tell the format by the ending {path.suffix!r}; known endings: "
+        f"{', '.join(_CONTAINERS)} — or name it: format='trec', …"
+    )
+
+
+def _container_of(path: Path, kind: str) -> str:
+    if kind in _LOSSLESS:
+        return kind
+    container = _CONTAINERS.get(path.suffix.lower())
+    if container is None:
+        raise ValueError(
+            f"{path}: format {kind!r} is a set of columns; the file's ending must be one of "
+            f"{', '.join(_CONTAINERS)}"
+        )
+    return container
+
+
+def _json_dataset(path: Path, kind: str, encoding: str) -> Dataset:
+    """The dataset of a JSON file: our own, a list of rows, LlamaIndex's shapes, or a mapping."""
+    value = json_file(path, encoding)
+    is_ours = isinstance(value, Mapping) and DATASET_HEADER in value
+    found = None if is_ours else dataset_from_llama_index(value, name=path.stem)
+    if found is not None:
+        return found
+    if kind == "llama-index":
+        keys = sorted(value) if isinstance(value, Mapping) else type(value).__name__
+        expected = "an object with queries and relevant_docs, or with examples"
+        message = f"expected {expected}; got {keys!r:.200}"
+        raise DatasetError([Problem(str(path), message, file=str(path))])
+    is_table = isinstance(value, Mapping) and isinstance(value.get("columns"), list)
+    if isinstance(value, Mapping) and not is_ours and not is_table:
+        rows: Iterable[Row] = [
+            Row(f"{path} key {text!r:.80}", index, {"text": text, "relevant": labels})
+            for index, (text, labels) in enumerate(value.items())
+        ]
+        queries = _records(path, rows, [], query_from_row)
+        return Dataset(queries, name=path.stem)
+    header, read = _read(path, "json", encoding, DATASET_HEADER, None)
+    return Dataset(read, name=_name(header, path))  # type: ignore[arg-type]
+
+
+def _read(
+    path: Path, container: str, encoding: str, header_key: str, layout: Layout | None
+) -> tuple[dict[str, Any], list[Query] | list[Ranking]]:
+    """The header, if the file is ours and has one, and the records."""
+    problems: list[Problem] = []
+    header: dict[str, Any] = {}
+    is_dataset = header_key == DATASET_HEADER
+    is_table = container in (*DELIMITERS, "parquet")
+
+    def native(rows: Iterable[Row]) -> Iterable[Row]:
+        """The rows as they stand in JSON Lines, without the header."""
+        is_first = True
+        for row in rows:
+            try:
+                value = row.value
+                found = None
+                if isinstance(value, Mapping) and header_key in value:
+                    is_header = not is_table or value[header_key]
+                    found = value if not is_table else table_files.header_in(value, header_key)
+                    if is_header and found is not None:
+                        check_header(found, header_key, is_first=is_first)
+                        header.update(found)
+                        is_first = False
+                        continue
+                is_first = False
+                if is_table and isinstance(value, Mapping):
+                    value = table_files.native_row(
+                        value, is_ours=header_key in value, is_text=container in DELIMITERS
+                    )
+                yield Row(row.place, row.number, value)
+            except RowError as error:
+                problems.append(problem(row.place, error, file=str(path), row=row.number))
+
+    rows: Iterable[Row] = rows_of(path, container, encoding, problems)
+    if container == "json" and layout is None:
+        header.update(_json_header(path, encoding, header_key))
+    if layout is None:
+        from_row: Callable[[object], Any] = query_from_row if is_dataset else ranking_from_row
+        records = _records(path, native(rows), problems, from_row)
+    else:
+        read = query_from_foreign if is_dataset else ranking_from_foreign
+        records = _records(path, rows, problems, lambda row: read(row, layout))
+    return header, records
+
+
+def _json_header(path: Path, encoding: str, header_key: str) -> dict[str, Any]:
+    value = json_file(path, encoding)
+    if not isinstance(value, Mapping) or header_key not in value:
+        return {}
+    header = {key: one for key, one in value.items() if key not in ("queries", "rankings")}
+    try:
+        check_header(header, header_key, is_first=True)
+    except RowError as error:
+        raise DatasetError([problem(str(path), error, file=str(path))]) from None
+    return header
+
+
+def _records(
+    path: Path,
+    rows: Iterable[Row],
+    problems: list[Problem],
+    from_row: Callable[[object], _Record],
+) -> list[_Record]:
+    """The records of the rows.
+
+    Raises:
+        DatasetError: Every bad row.
+    """
+    records: list[_Record] = []
+    first: dict[str, str] = {}
+    for row in rows:
+        try:
+            record = from_row(row.value)
+        except RowError as error:
+            problems.append(problem(row.place, error, file=str(path), row=row.number))
+            continue
+        earlier = first.setdefault(record.query_id, row.place)
+        if earlier is not row.place:
+            where = earlier.removeprefix(f"{path} ")
+            message = f"query_id {record.query_id!r} is taken by {where} — ids must be unique"
+            problems.append(
+                Problem(row.place, message, file=str(path), row=row.number, column="query_id")
+            )
+            continue
+        records.append(record)
+    if problems:
+        raise DatasetError(sorted(problems, key=lambda one: one.row or 0))
+    return records
+
+
+def _name(header: Mapping[str, Any], path: Path) -> str:
+    name = header.get("name")
+    return path.stem if name is None else str(name)

@@ -5,13 +5,10 @@ Core removed the classes in 0.14.21; their objects and JSON files are still arou
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from chunkrecall.errors import DatasetError, Problem
-from chunkrecall.formats.files import load_dataset
 from chunkrecall.records import Dataset, Label, Query
 
 
@@ -35,27 +32,6 @@ def dataset_from_llama_index(value: object, name: str | None = None) -> Dataset 
     if isinstance(examples, Sequence) and not any(isinstance(one, str) for one in examples):
         return _from_examples(examples, name)
     return None
-
-
-def load_llama_index_dataset(path: str | Path) -> Dataset:
-    """The dataset in a file that one of those classes saved, or else in any file we read.
-
-    Raises:
-        DatasetError: Every row that cannot be read.
-    """
-    target = Path(path)
-    if target.suffix.lower() != ".json":
-        return load_dataset(target)
-    try:
-        decoded = json.loads(target.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise DatasetError([Problem(str(target), f"no JSON: {error}")]) from error
-    found = dataset_from_llama_index(decoded, name=target.stem)
-    if found is None:
-        keys = sorted(decoded) if isinstance(decoded, dict) else type(decoded).__name__
-        expected = "an object with queries and relevant_docs, or with examples"
-        raise DatasetError([Problem(str(target), f"expected {expected}; got {keys!r:.200}")])
-    return found
 
 
 def _from_pairs(
@@ -92,7 +68,7 @@ def _from_pairs(
     return Dataset(made, name=name)
 
 
-def _label(chunk_id: Any, text: Any) -> Label:  # noqa: ANN401 - checked by Label
+def _label(chunk_id: Any, text: Any) -> Label:
     if isinstance(text, str) and text.strip():
         return Label(text=text, chunk_id=chunk_id)
     return Label(chunk_id=chunk_id)

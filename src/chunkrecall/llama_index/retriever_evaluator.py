@@ -14,7 +14,7 @@ from llama_index.core.evaluation.retrieval.base import (
 )
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
-from chunkrecall.formats import dataset_from_llama_index, load_llama_index_dataset
+from chunkrecall.formats import dataset_from_llama_index, load_dataset
 from chunkrecall.llama_index.adapter import LlamaIndexAdapter
 from chunkrecall.llama_index.metric import RecallAtK
 from chunkrecall.llama_index.pipeline import Pipeline
@@ -280,7 +280,7 @@ def _labelled(dataset: Any) -> Dataset:
     if isinstance(dataset, Dataset):
         return dataset
     if isinstance(dataset, str) or hasattr(dataset, "__fspath__"):
-        return load_llama_index_dataset(dataset)
+        return load_dataset(dataset)
     found = dataset_from_llama_index(dataset)
     if found is not None:
         return found

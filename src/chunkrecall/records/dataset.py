@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.records.labels import Label, Query
+
+_NAMED = 5
 
 DatasetInput: TypeAlias = "Dataset | Mapping[str, Iterable[Any] | None] | Sequence[Query]"
 
@@ -27,10 +29,14 @@ class Dataset(BaseModel):
 
     queries: tuple[Query, ...]
     name: str | None = None
+    _loaded: tuple[str, ...] = PrivateAttr(default=())
 
-    def __init__(self, queries: Iterable[Query], *, name: str | None = None) -> None:
+    def __init__(
+        self, queries: Iterable[Query], *, name: str | None = None, notes: Iterable[str] = ()
+    ) -> None:
         listed = _queries(queries)
         super().__init__(queries=listed, name=name)
+        self._loaded = tuple(notes)
 
     @classmethod
     def from_records(
@@ -112,8 +118,15 @@ class Dataset(BaseModel):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the dataset should know: labels that stand there twice."""
-        notes = []
+        """What a reader should know: how it was read, what is unlabelled or stands there twice."""
+        notes = list(self._loaded)
+        unjudged = [query.query_id for query in self.queries if query.relevant is None]
+        if unjudged:
+            named = ", ".join(f"{one!r:.80}" for one in unjudged[:_NAMED])
+            more = f" and {len(unjudged) - _NAMED} more" if len(unjudged) > _NAMED else ""
+            notes.append(
+                f"{len(unjudged)} queries have no labels and are not judged: {named}{more}"
+            )
         for query in self.queries:
             seen: set[str] = set()
             for label in query.relevant or ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from typing import Any
@@ -36,10 +37,15 @@ _ELSEWHERE = {
     ),
 }
 _DEEPEST = 100
+_QUOTED = re.compile(r'"([\w.]+)"')
 
 
 class RowError(ValueError):
-    """What is wrong with one row."""
+    """What is wrong with one row, and in which column where that is known."""
+
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
 
 
 def query_from_row(row: object) -> Query:
@@ -341,6 +347,11 @@ def _first_line(error: ValueError) -> str:
     return str(error)
 
 
-def problem(place: str, error: RowError) -> Problem:
+def problem(
+    place: str, error: RowError, *, file: str | None = None, row: int | None = None
+) -> Problem:
     """A row's error with its place."""
-    return Problem(place, str(error))
+    message = str(error)
+    named = _QUOTED.match(message)  # most messages begin with the column
+    column = error.column or (named.group(1) if named else None)
+    return Problem(place, message, file=file, row=row, column=column)
