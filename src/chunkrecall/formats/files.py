@@ -16,7 +16,7 @@ from chunkrecall.formats.layouts import (
     ranking_from_foreign,
 )
 from chunkrecall.formats.llama_index import dataset_from_llama_index
-from chunkrecall.formats.tables import DELIMITERS, Row, json_file, rows_of
+from chunkrecall.formats.tables import DELIMITERS, Row, json_file, place_of, rows_of
 from chunkrecall.formats.trec import ORDERS, Order
 from chunkrecall.records import Dataset, DatasetInput, Query, Ranking, Run, as_dataset
 from chunkrecall.records.rows import (
@@ -123,7 +123,7 @@ def load_dataset(
     container = _container_of(source, kind)
     notes = (layout.note,) if layout is not None and layout.note else ()
     header, queries = _read(source, container, encoding, DATASET_HEADER, layout)
-    return Dataset(queries, name=_name(header, source), notes=notes)  # type: ignore[arg-type]
+    return Dataset(queries, name=_name(header, source), notes=notes)
 
 
 def save_dataset(
@@ -206,7 +206,7 @@ def load_run(
     notes = (layout.note,) if layout is not None and layout.note else ()
     return Run(
         name=_name(header, source),
-        rankings=rankings,  # type: ignore[arg-type]
+        rankings=rankings,
         complete=header.get("complete", True),
         settings=header.get("settings") or {},
         notes=(*header.get("notes", ()), *notes),
@@ -308,19 +308,19 @@ def _json_dataset(path: Path, kind: str, encoding: str) -> Dataset:
         raise DatasetError([Problem(str(path), message, file=str(path))])
     is_table = isinstance(value, Mapping) and isinstance(value.get("columns"), list)
     if isinstance(value, Mapping) and not is_ours and not is_table:
-        rows: Iterable[Row] = [
-            Row(f"{path} key {text!r:.80}", index, {"text": text, "relevant": labels})
+        rows: list[Row] = [
+            (index, {"text": text, "relevant": labels})
             for index, (text, labels) in enumerate(value.items())
         ]
-        queries = _records(path, rows, [], query_from_row)
+        queries = _records(path, "json", rows, [], query_from_row)
         return Dataset(queries, name=path.stem)
     header, read = _read(path, "json", encoding, DATASET_HEADER, None)
-    return Dataset(read, name=_name(header, path))  # type: ignore[arg-type]
+    return Dataset(read, name=_name(header, path))
 
 
 def _read(
     path: Path, container: str, encoding: str, header_key: str, layout: Layout | None
-) -> tuple[dict[str, Any], list[Query] | list[Ranking]]:
+) -> tuple[dict[str, Any], list[Any]]:
     """The header, if the file is ours and has one, and the records."""
     problems: list[Problem] = []
     header: dict[str, Any] = {}
@@ -330,37 +330,36 @@ def _read(
     def native(rows: Iterable[Row]) -> Iterable[Row]:
         """The rows as they stand in JSON Lines, without the header."""
         is_first = True
-        for row in rows:
-            try:
-                value = row.value
-                found = None
-                if isinstance(value, Mapping) and header_key in value:
-                    is_header = not is_table or value[header_key]
-                    found = value if not is_table else table_files.header_in(value, header_key)
-                    if is_header and found is not None:
-                        check_header(found, header_key, is_first=is_first)
-                        header.update(found)
-                        is_first = False
-                        continue
+        for number, value in rows:
+            if not is_table and not (isinstance(value, dict) and header_key in value):
                 is_first = False
-                if is_table and isinstance(value, Mapping):
-                    value = table_files.native_row(
-                        value, is_ours=header_key in value, is_text=container in DELIMITERS
-                    )
-                yield Row(row.place, row.number, value)
+                yield number, value
+                continue
+            try:
+                found = table_files.header_in(value, header_key) if is_table else value
+                if found is not None:
+                    check_header(found, header_key, is_first=is_first)
+                    header.update(found)
+                    is_first = False
+                    continue
+                is_first = False
+                is_ours = header_key in value
+                is_text = container in DELIMITERS
+                yield number, table_files.native_row(value, is_ours=is_ours, is_text=is_text)
             except RowError as error:
-                problems.append(problem(row.place, error, file=str(path), row=row.number))
+                place = place_of(path, container, number)
+                problems.append(problem(place, error, file=str(path), row=number))
 
     rows: Iterable[Row] = rows_of(path, container, encoding, problems)
     if container == "json" and layout is None:
         header.update(_json_header(path, encoding, header_key))
     if layout is None:
         from_row: Callable[[object], Any] = query_from_row if is_dataset else ranking_from_row
-        records = _records(path, native(rows), problems, from_row)
-    else:
-        read = query_from_foreign if is_dataset else ranking_from_foreign
-        records = _records(path, rows, problems, lambda row: read(row, layout))
-    return header, records
+        return header, _records(path, container, native(rows), problems, from_row)
+    read: Callable[[object, Layout], Any] = (
+        query_from_foreign if is_dataset else ranking_from_foreign
+    )
+    return header, _records(path, container, rows, problems, lambda row: read(row, layout))
 
 
 def _json_header(path: Path, encoding: str, header_key: str) -> dict[str, Any]:
@@ -377,6 +376,7 @@ def _json_header(path: Path, encoding: str, header_key: str) -> dict[str, Any]:
 
 def _records(
     path: Path,
+    container: str,
     rows: Iterable[Row],
     problems: list[Problem],
     from_row: Callable[[object], _Record],
@@ -387,20 +387,20 @@ def _records(
         DatasetError: Every bad row.
     """
     records: list[_Record] = []
-    first: dict[str, str] = {}
-    for row in rows:
+    first: dict[str, int] = {}
+    for number, row in rows:
         try:
-            record = from_row(row.value)
+            record = from_row(row)
         except RowError as error:
-            problems.append(problem(row.place, error, file=str(path), row=row.number))
+            place = place_of(path, container, number)
+            problems.append(problem(place, error, file=str(path), row=number))
             continue
-        earlier = first.setdefault(record.query_id, row.place)
-        if earlier is not row.place:
-            where = earlier.removeprefix(f"{path} ")
+        earlier = first.setdefault(record.query_id, number)
+        if earlier != number:
+            where = place_of(path, container, earlier).removeprefix(f"{path} ")
             message = f"query_id {record.query_id!r} is taken by {where} — ids must be unique"
-            problems.append(
-                Problem(row.place, message, file=str(path), row=row.number, column="query_id")
-            )
+            place = place_of(path, container, number)
+            problems.append(Problem(place, message, file=str(path), row=number, column="query_id"))
             continue
         records.append(record)
     if problems:

@@ -7,7 +7,6 @@ import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,13 +19,13 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CSV_LIMIT = Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row with its place."""
+Row = tuple[int, Any]
+"""A row's number and what it holds."""
 
-    place: str
-    number: int
-    value: Any
+
+def place_of(path: Path, container: str, number: int) -> str:
+    """Where a row is, for a reader."""
+    return f"{path} {'line' if container == 'jsonl' else 'row'} {number}"
 
 
 def rows_of(path: Path, container: str, encoding: str, problems: list[Problem]) -> Iterator[Row]:
@@ -49,13 +48,13 @@ def rows_of(path: Path, container: str, encoding: str, problems: list[Problem]) 
 
 def _of_lines(path: Path, encoding: str, problems: list[Problem]) -> Iterator[Row]:
     for number, line in lines_of(path, problems, encoding):
-        place = f"{path} line {number}"
         try:
             value = json_of(line)
         except RowError as error:
+            place = place_of(path, "jsonl", number)
             problems.append(problem(place, error, file=str(path), row=number))
             continue
-        yield Row(place, number, value)
+        yield number, value
 
 
 def json_file(path: Path, encoding: str) -> Any:
@@ -72,8 +71,7 @@ def json_file(path: Path, encoding: str) -> Any:
 
 def _of_json(path: Path, encoding: str) -> Iterator[Row]:
     value = json_file(path, encoding)
-    for index, row in enumerate(_listed(value, path)):
-        yield Row(f"{path} row {index}", index, row)
+    yield from enumerate(_listed(value, path))
 
 
 def _listed(value: Any, path: Path) -> Sequence[Any]:
@@ -122,12 +120,12 @@ def _of_csv(path: Path, delimiter: str, encoding: str, problems: list[Problem]) 
                 if header is None:
                     header = _header(cells, path)
                     continue
-                place = f"{path} row {number}"
                 if len(cells) != len(header):
+                    place = place_of(path, "csv", number)
                     message = f"{len(cells)} cells under {len(header)} columns {header!r:.200}"
                     problems.append(Problem(place, message, file=str(path), row=number))
                     continue
-                yield Row(place, number, dict(zip(header, cells, strict=True)))
+                yield number, dict(zip(header, cells, strict=True))
         except csv.Error as error:
             place = f"{path} row {number + 1}"
             problems.append(Problem(place, f"no CSV: {error}", file=str(path), row=number + 1))
@@ -162,8 +160,7 @@ def _of_parquet(path: Path) -> Iterator[Row]:
             raise
         message = f"no Parquet: {str(error).splitlines()[0]:.200}"
         raise DatasetError([Problem(str(path), message, file=str(path))]) from None
-    for index, row in enumerate(frame.iter_rows(named=True)):
-        yield Row(f"{path} row {index}", index, row)
+    yield from enumerate(frame.iter_rows(named=True))
 
 
 def polars_module() -> Any:

@@ -184,13 +184,13 @@ def read_beir(folder: Path, split: str, encoding: str) -> Dataset:
 
 def _beir_texts(path: Path, problems: list[Problem], encoding: str) -> dict[str, str]:
     texts = {}
-    for row in rows_of(path, "jsonl", encoding, problems):
-        fields = row.value if isinstance(row.value, dict) else {}
+    for number, row in rows_of(path, "jsonl", encoding, problems):
+        fields = row if isinstance(row, dict) else {}
         key, text = fields.get("_id", fields.get("id")), fields.get("text")
         if isinstance(key, str) and isinstance(text, str):
             texts[key] = text
         else:
-            _add(problems, path, row.number, f'expected "_id" and "text", got {row.value!r:.80}')
+            _add(problems, path, number, f'expected "_id" and "text", got {row!r:.80}')
     return texts
 
 

@@ -192,7 +192,7 @@ def _queries(queries: Iterable[Query]) -> tuple[Query, ...]:
         raise TypeError(f"Dataset takes a list of Query, got {type(queries).__name__}")
     listed = tuple(queries)
     for index, query in enumerate(listed):
-        if not isinstance(query, Query):
+        if type(query) is not Query and not isinstance(query, Query):
             raise TypeError(
                 f"Dataset: element {index} must be a Query, got {type(query).__name__} — for dicts "
                 "use Dataset.from_records(…)"
@@ -203,7 +203,9 @@ def _queries(queries: Iterable[Query]) -> tuple[Query, ...]:
     return listed
 
 
-def _repeated_ids(queries: Iterable[Query]) -> list[Problem]:
+def _repeated_ids(queries: Sequence[Query]) -> list[Problem]:
+    if len({query.query_id for query in queries}) == len(queries):
+        return []
     first: dict[str, int] = {}
     problems = []
     for index, query in enumerate(queries):

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.records.chunks import Chunk, Ranking, Run
 from chunkrecall.records.dataset import Dataset
-from chunkrecall.records.labels import Label, Query
+from chunkrecall.records.labels import Label, Query, plain_query
 
 RUN_HEADER = "chunkrecall_run"
 DATASET_HEADER = "chunkrecall_dataset"
 _QUERY_KEYS = frozenset(
     {"query_id", "id", "text", "query", "relevant", "relevant_ids", "tags", "metadata"}
 )
+_PLAIN_KEYS = frozenset({"query_id", "text", "relevant"})
 _LABEL_KEYS = frozenset({"text", "chunk_id", "grade"})
 _RANKING_KEYS = frozenset({"query_id", "id", "query", "chunks", "error", "latency_s"})
 _CHUNK_KEYS = frozenset({"text", "chunk_id", "id", "score", "metadata"})
@@ -54,6 +55,10 @@ def query_from_row(row: object) -> Query:
     Raises:
         RowError: With what was found and what is expected.
     """
+    if type(row) is dict and row.keys() <= _PLAIN_KEYS:
+        plain = plain_query(row.get("query_id"), row.get("text"), row.get("relevant"))
+        if plain is not None:
+            return plain
     fields = _fields(row, _QUERY_KEYS, "query")
     text = _one_of(fields, "text", "query")
     if text is None:
