@@ -225,14 +225,14 @@ def test_a_file_sees_its_neighbours_and_replaces_no_module(folder: Path, shell: 
         (("score", "run.jsonl", "no.jsonl"), "no.jsonl"),
         (("score", "run.jsonl", "run.jsonl"), "load_run"),
         (("score", "labels.jsonl", "labels.jsonl"), "load_dataset"),
-        (("score", "run.csv", "labels.jsonl"), "known endings"),
+        (("score", "run.txt", "labels.jsonl"), "known endings"),
         (("score", ".", "labels.jsonl"), "known endings"),
         (("run", "cli_search:search"), "--dataset"),
         (("run", "cli_search:nothing", "--dataset", "labels.jsonl"), "NoneType"),
         ((*COMMANDS["run"], "--max-concurrency", "0"), "max_concurrency"),
         ((*COMMANDS["run"], "--timeout-s", "-1"), "timeout_s"),
         ((*COMMANDS["run"], "--retries", "-1"), "retries"),
-        ((*COMMANDS["run"], "--save-run", "out.csv"), "known endings"),
+        ((*COMMANDS["run"], "--save-run", "out.txt"), "known endings"),
         ((*COMMANDS["run"], "--save-run", "no/out.jsonl"), "no folder 'no'"),
         ((*COMMANDS["run"], "--report", "no/r.json"), "no folder 'no'"),
         (("demo", "--k", "0"), "k must be"),
@@ -250,7 +250,7 @@ def test_bad_arguments_and_input_are_exit_code_2(
 def test_a_path_that_cannot_be_written_is_refused_before_anything_is_retrieved(
     folder: Path, shell: Shell
 ) -> None:
-    for option, path in (("--save-run", "o.json"), ("--report", "no/r.json")):
+    for option, path in (("--save-run", "o.txt"), ("--report", "no/r.json")):
         assert shell.run("cli_search:search", option, path) == 2
         assert "noise" not in shell.err
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ import typer
 
 from chunkrecall.cli.app import app
 from chunkrecall.cli.exits import BAD_INPUT, INTERRUPTED, CannotLoadError, Exit, Failure
-from chunkrecall.errors import ChunkRecallError
+from chunkrecall.errors import ChunkRecallError, DatasetError
 from chunkrecall.render import printable
 
 # typer carries its own copy of click from 0.27 on and uses the installed one before.
@@ -39,8 +40,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _code(arguments: list[str] | None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = _takes_json_errors(given)
     try:
-        code = app(arguments, prog_name="chunkrecall", standalone_mode=False)
+        code = app(given, prog_name="chunkrecall", standalone_mode=False)
     except _ClickException as error:
         error.show()
         return BAD_INPUT
@@ -55,10 +58,36 @@ def _code(arguments: list[str] | None) -> int:
     except CannotLoadError as error:
         _say(str(error))
         return error.code
+    except DatasetError as error:
+        if as_json:
+            problems = [problem.to_dict() for problem in error.problems]
+            sys.stderr.write(json.dumps({"error": str(error), "problems": problems}) + "\n")
+        else:
+            _say(str(error))
+        return BAD_INPUT
     except (ChunkRecallError, OSError, TypeError, ValueError) as error:
         _say(str(error))
         return BAD_INPUT
     return code if isinstance(code, int) else 0
+
+
+def _takes_json_errors(arguments: list[str]) -> bool:
+    """Whether `--errors json` is among the arguments, which it is taken out of.
+
+    It may stand anywhere: it is about the command line, not about one command.
+    """
+    for index, argument in enumerate(arguments):
+        if argument == "--errors" and index + 1 < len(arguments):
+            form, size = arguments[index + 1], 2
+        elif argument.startswith("--errors="):
+            form, size = argument.removeprefix("--errors="), 1
+        else:
+            continue
+        if form not in ("text", "json"):
+            continue  # refused by the command as what it is
+        del arguments[index : index + size]
+        return form == "json"
+    return False
 
 
 def _say(message: str) -> None:

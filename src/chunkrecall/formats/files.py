@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from chunkrecall.adapters import to_chunk
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.formats import jsonl, table_files, trec
 from chunkrecall.formats.layouts import (
@@ -18,7 +19,16 @@ from chunkrecall.formats.layouts import (
 from chunkrecall.formats.llama_index import dataset_from_llama_index
 from chunkrecall.formats.tables import DELIMITERS, Row, json_file, place_of, rows_of
 from chunkrecall.formats.trec import ORDERS, Order
-from chunkrecall.records import Dataset, DatasetInput, Query, Ranking, Run, as_dataset
+from chunkrecall.records import (
+    Chunk,
+    Chunks,
+    Dataset,
+    DatasetInput,
+    Query,
+    Ranking,
+    Run,
+    as_dataset,
+)
 from chunkrecall.records.rows import (
     DATASET_HEADER,
     RUN_HEADER,
@@ -236,6 +246,41 @@ def save_run(
         jsonl.write_run(run, target, kind)
     else:
         table_files.write_run_table(run, target, kind)
+
+
+def load_corpus(path: str | Path, *, encoding: str = "utf-8") -> Chunks:
+    """All chunks that are indexed, from a file of rows with an id and a text.
+
+    Rows are as those of a run's `chunks`: `text` (or `page_content`), `id` or `chunk_id` (BEIR's
+    `_id`), `metadata`.
+
+    Raises:
+        DatasetError: Every bad row.
+        ValueError: The format cannot be told.
+    """
+    source = Path(path)
+    container = _container_of(source, _format_of(source, "auto"))
+    problems: list[Problem] = []
+    chunks: list[Chunk] = []
+    for number, row in rows_of(source, container, encoding, problems):
+        try:
+            chunks.append(_corpus_chunk(row, number))
+        except TypeError as error:
+            place = place_of(source, container, number)
+            problems.append(Problem(place, str(error), file=str(source), row=number))
+    if problems:
+        raise DatasetError(problems)
+    return Chunks.of(chunks)
+
+
+def _corpus_chunk(row: object, number: int) -> Chunk:
+    if not isinstance(row, (str, dict)):
+        raise TypeError(f"expected an object with a text, got {row!r:.80}")
+    if isinstance(row, dict):
+        row = {"id": row.get("_id"), **row}
+        if not isinstance(row.get("metadata"), dict):  # a table's cell
+            row["metadata"] = None
+    return to_chunk(row, number)
 
 
 def check_target(path: str | Path, format: Format = "auto") -> Path:  # noqa: A002 - as above
