@@ -104,21 +104,27 @@ class Watch:
         if query_id is not None:
             self.recorder.step(query_id, name, self._chunks(after))
 
-    def given(self, name: str, nodes: object, query: object = None) -> None:
-        """A synthesizer was given nodes: what postprocessors without a span made of them.
+    def given(self, receiver: str, unseen: str | None, nodes: object, query: object) -> None:
+        """A component was given nodes: what postprocessors without a span made of them.
 
-        Native async postprocessors have none. New nodes, such as the numbered sources of
-        citations, are no step.
+        Native async postprocessors have none. New nodes, such as the numbered sources of citations,
+        are no step.
+
+        Args:
+            receiver: The component's class.
+            unseen: The postprocessors' classes, where they are known.
+            nodes: What it was given.
+            query: What it was asked.
         """
         if self._innermost() is not None or not isinstance(nodes, Sequence):
             return
-        query_id = self._query_behind(nodes, query)
+        query_id = self._query_behind(nodes, query, may_be_emptied=unseen is not None)
         last = None if query_id is None else self.recorder.last_chunks(query_id)
         if query_id is None or last is None or last.chunk_ids is None:
             return
         ids = _ids(nodes)
         if ids != list(last.chunk_ids) and set(ids) <= set(last.chunk_ids):
-            self.recorder.step(query_id, f"{name} input", self._chunks(nodes))
+            self.recorder.step(query_id, unseen or f"{receiver} input", self._chunks(nodes))
 
     def wrote(self, text: str) -> None:
         """A query engine answered; inside a retrieval its answer may come back as a node."""
@@ -139,7 +145,9 @@ class Watch:
                 return one
         return None
 
-    def _query_behind(self, nodes: object, query: object) -> str | None:
+    def _query_behind(
+        self, nodes: object, query: object, *, may_be_emptied: bool = False
+    ) -> str | None:
         """The labelled query whose last list these nodes came from."""
         if not isinstance(nodes, Sequence):
             return None
@@ -154,7 +162,7 @@ class Watch:
             if found is None:
                 continue
             ids = set(found.chunk_ids or ())
-            if not ids.isdisjoint(_ids(nodes)) or (not found and not nodes):
+            if not ids.isdisjoint(_ids(nodes)) or (not nodes and (may_be_emptied or not found)):
                 return query_id
         return None
 
