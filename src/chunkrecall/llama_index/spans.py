@@ -179,7 +179,9 @@ class RecallSpanHandler(BaseSpanHandler[BaseSpan]):
             return
         with Attempt() as attempt:
             if kind is _RETRIEVALS:
-                self._watch.end(id_, result)
+                # What a RecursiveRetriever makes of a query engine's answer.
+                template = getattr(instance, "_query_response_tmpl", None)
+                self._watch.end(id_, result, answers_as=template)
             elif kind is _STEPS and id_ in self._steps:
                 before, query = self._steps.pop(id_)
                 self._watch.step(type(instance).__name__, before, result, query)

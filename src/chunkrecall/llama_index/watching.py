@@ -34,8 +34,12 @@ class _Open:
 
     watch: Watch
     call: Call
+    query: object
     written: tuple[str, ...] = ()
     """What query engines inside it have answered."""
+
+    def add_written(self, *texts: str) -> None:
+        self.written = (*self.written, *texts)[-_MOST_WRITTEN:]
 
 
 # A context variable and not the parents of spans: LlamaIndex hands both on alike, and this one
@@ -67,14 +71,20 @@ class Watch:
         )
         if call is None:
             return
+        opened = _Open(self, call, query)
         if not known:
-            _OPEN.set((_Open(self, call),))
+            _OPEN.set((opened,))
         else:
             others = [one for one in known if one.watch is not self]
-            _OPEN.set((*others[-_DEEPEST:], *around[-_DEEPEST:], _Open(self, call)))
+            _OPEN.set((*others[-_DEEPEST:], *around[-_DEEPEST:], opened))
 
-    def end(self, key: Hashable, nodes: object) -> None:
+    def end(self, key: Hashable, nodes: object, *, answers_as: str | None = None) -> None:
         """A retriever returned; texts are copied now, since postprocessors edit nodes in place.
+
+        Args:
+            key: Identifies the retrieval.
+            nodes: What it returned.
+            answers_as: The template in which it wraps the answers of query engines inside it.
 
         Raises:
             TypeError: It returned no list of nodes.
@@ -84,7 +94,7 @@ class Watch:
             raise TypeError(f"the retriever returned {nodes!r:.80}, not a list of nodes")
         chunks = self._chunks(nodes)
         if opened is not None and opened.written:
-            chunks = self._flagged(chunks, opened.written)
+            chunks = self._flagged(chunks, opened, answers_as)
         query_id = self.recorder.end(key, chunks)
         if query_id is not None:
             _LAST.set((self, query_id))
@@ -130,7 +140,7 @@ class Watch:
         """A query engine answered; inside a retrieval its answer may come back as a node."""
         around = self._innermost()
         if around is not None:
-            around.written = (*around.written[1 - _MOST_WRITTEN :], text)
+            around.add_written(text)
 
     def _innermost(self) -> _Open | None:
         return next(
@@ -175,11 +185,20 @@ class Watch:
         chunks = chunks_of_nodes(items) if isinstance(items, list) else None
         return to_chunks(items) if chunks is None else chunks
 
-    def _flagged(self, chunks: Chunks, written: Sequence[str]) -> Chunks:
+    def _flagged(self, chunks: Chunks, opened: _Open, answers_as: str | None) -> Chunks:
+        written = opened.written
+        if answers_as is not None:
+            asked = _text_of(opened.query)
+            wrapped = [answers_as.format(query_str=asked, response=one) for one in written]
+            written = (*written, *wrapped)
         at = [index for index, text in enumerate(chunks.texts) if text in written]
         if not at:
             return chunks
-        self.recorder.count(generated=len(at))
+        around = self._innermost()
+        if around is None:
+            self.recorder.count(generated=len(at))
+        else:  # it may hand them on
+            around.add_written(*[chunks.texts[index] for index in at])
         metadatas = [dict(chunks.metadata_at(index)) for index in range(len(chunks))]
         for index in at:
             metadatas[index]["generated"] = True
