@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 
 from langchain_core.documents import Document
 
-from chunkrecall.adapters import to_chunk
+from chunkrecall.adapters import items_of, to_chunk
 from chunkrecall.records import Chunks
 
 TextFrom: TypeAlias = "str | Callable[[Document], str] | None"
@@ -22,10 +22,10 @@ def documents_to_chunks(documents: Iterable[object], *, text_from: TextFrom = No
             `page_content` does not hold it.
 
     Raises:
-        TypeError: An item that holds no chunk text, with its index.
+        TypeError: A bare string, or an item that holds no chunk text, with its index.
         ValueError: A Document without the metadata key that `text_from` names.
     """
-    items = documents if isinstance(documents, list) else list(documents)
+    items = documents if isinstance(documents, list) else list(items_of(documents))
     chunks = chunks_of_documents(items, text_from)
     if chunks is not None:
         return chunks

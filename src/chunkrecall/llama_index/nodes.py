@@ -13,7 +13,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from chunkrecall.adapters import to_chunk
+from chunkrecall.adapters import items_of, to_chunk
 from chunkrecall.records import Chunks
 
 TextFrom: TypeAlias = "str | Callable[[BaseNode], str] | None"
@@ -31,10 +31,10 @@ def nodes_to_chunks(nodes: Iterable[object], *, text_from: TextFrom = None) -> C
             content does not hold it, such as "original_text" of a sentence window.
 
     Raises:
-        TypeError: An item that holds no chunk text, with its index.
+        TypeError: A bare string, or an item that holds no chunk text, with its index.
         ValueError: A node without the metadata key that `text_from` names.
     """
-    items = nodes if isinstance(nodes, list) else list(nodes)
+    items = nodes if isinstance(nodes, list) else list(items_of(nodes))
     chunks = chunks_of_nodes(items, text_from)
     if chunks is not None:
         return chunks
