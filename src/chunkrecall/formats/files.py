@@ -66,6 +66,7 @@ _CONTAINERS = {
     ".pq": "parquet",
 }
 _LOSSLESS = ("jsonl", "json", "csv", "tsv", "parquet")
+_LARGE_BYTES = 256 * 1024 * 1024
 _PICKLED = (".pkl", ".pickle", ".joblib", ".dill", ".npy", ".npz", ".pt", ".pth")
 _Record = TypeVar("_Record", Query, Ranking)
 
@@ -396,6 +397,8 @@ def _read(
                 problems.append(problem(place, error, file=str(path), row=number))
 
     rows: Iterable[Row] = rows_of(path, container, encoding, problems)
+    if container == "jsonl" and path.stat().st_size > _LARGE_BYTES:
+        _refuse_bad_rows(path, encoding, header_key, layout)
     if container == "json" and layout is None:
         header.update(_json_header(path, encoding, header_key))
     if layout is None:
@@ -405,6 +408,29 @@ def _read(
         query_from_foreign if is_dataset else ranking_from_foreign
     )
     return header, _records(path, container, rows, problems, lambda row: read(row, layout))
+
+
+def _refuse_bad_rows(path: Path, encoding: str, header_key: str, layout: Layout | None) -> None:
+    """Look through a large file before any of it is kept: a bad line may be its last.
+
+    Raises:
+        DatasetError: Every bad row.
+    """
+    is_dataset = header_key == DATASET_HEADER
+    problems: list[Problem] = []
+    for number, row in rows_of(path, "jsonl", encoding, problems):
+        if isinstance(row, dict) and header_key in row:
+            continue  # checked where it is read
+        try:
+            if layout is None:
+                (query_from_row if is_dataset else ranking_from_row)(row)
+            else:
+                (query_from_foreign if is_dataset else ranking_from_foreign)(row, layout)
+        except RowError as error:
+            place = place_of(path, "jsonl", number)
+            problems.append(problem(place, error, file=str(path), row=number))
+    if problems:
+        raise DatasetError(problems)
 
 
 def _json_header(path: Path, encoding: str, header_key: str) -> dict[str, Any]:
