@@ -53,6 +53,9 @@ def broken(text):
 def leave():
     sys.exit(0)
 
+def quit(text):
+    sys.exit(0)
+
 def fail():
     raise ValueError({HOSTILE!r})
 
@@ -274,6 +277,8 @@ def test_a_run_that_measured_nothing_is_exit_code_4_with_its_document(
     assert "nothing could be measured" in shell.err
     if layout == "json":
         assert json.loads(shell.out)["summary"]["recall@1"]["errored"] == 2
+    assert shell.out
+    assert shell.run("cli_search:quit", "--format", layout, "--max-concurrency", "1") == 4
     assert shell.out
     assert shell.run("cli_search:broken", "--on-error", "zero", "--retries", "0") == 0
     assert shell.run("cli_search:broken", "--on-error", "raise", "--retries", "0") == 2

@@ -18,7 +18,7 @@ from chunkrecall.metric import check_k
 from chunkrecall.records import DatasetInput, Run, as_dataset
 from chunkrecall.render import printable
 from chunkrecall.retrieval import tasks, threads
-from chunkrecall.retrieval.attempt import Attempt
+from chunkrecall.retrieval.attempt import Attempt, exit_refused
 from chunkrecall.retrieval.progress import progress_bar
 from chunkrecall.retrieval.session import OnError, Session, describe_error
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chunkrecall.adapters import Adapter
     from chunkrecall.records import Chunks, Dataset
 
-__all__ = ["Attempt", "OnError", "aretrieve", "describe_error", "retrieve"]
+__all__ = ["Attempt", "OnError", "aretrieve", "describe_error", "exit_refused", "retrieve"]
 
 _NOTEWORTHY_S = 0.005
 
