@@ -261,6 +261,14 @@ def test_a_call_past_its_time_out_costs_its_own_query(
     assert report.mean(1) == 1.0
 
 
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e10, 10**400, 1e9])
+@pytest.mark.parametrize("function", [echo, aecho])
+def test_a_time_out_that_no_lock_can_wait_for_is_none(function: Any, timeout_s: float) -> None:
+    options: dict[str, Any] = {"k": 1, "timeout_s": timeout_s, "progress": False}
+    assert evaluate_retriever(function, LABELS, **options).mean(1) == 1.0
+    assert asyncio.run(aevaluate_retriever(function, LABELS, **options)).mean(1) == 1.0
+
+
 def test_a_call_that_never_returns_is_left_behind_in_a_daemon_thread() -> None:
     release = threading.Event()
 
@@ -488,6 +496,7 @@ def test_a_call_cancelled_from_inside_is_an_errored_query() -> None:
         {"retries": -1},
         {"retries": "2"},
         {"timeout_s": 0},
+        {"timeout_s": float("nan")},
         {"timeout_s": "5"},
         {"on_error": "ignore"},
     ],

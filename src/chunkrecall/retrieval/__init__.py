@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import TIMEOUT_MAX
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -235,4 +236,6 @@ def _limits(
         )
     if on_error not in ("record", "zero", "raise"):
         raise ValueError(f"on_error must be 'record', 'zero' or 'raise', got {on_error!r}")
+    if timeout_s is not None and timeout_s >= TIMEOUT_MAX:  # 292 years, which no lock waits for
+        timeout_s = None
     return _Limits(max_concurrency, timeout_s, retries, on_error)
