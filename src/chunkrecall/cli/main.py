@@ -3,21 +3,31 @@
 0  done
 1  a gate was missed
 2  bad arguments or input
-3  the retriever could not be loaded
+3  the retriever could not be loaded, or is none
 4  nothing could be measured
 """
 
 from __future__ import annotations
 
 import sys
+from traceback import format_exception
 from typing import Any, NoReturn
 
 import typer
 
 from chunkrecall.cli.app import app
-from chunkrecall.cli.exits import BAD_INPUT, INTERRUPTED, CannotLoadError, Exit, Failure
-from chunkrecall.errors import ChunkRecallError
+from chunkrecall.cli.exits import (
+    BAD_INPUT,
+    CANNOT_LOAD,
+    INTERRUPTED,
+    NOT_MEASURED,
+    CannotLoadError,
+    Exit,
+    Failure,
+)
+from chunkrecall.errors import ChunkRecallError, RetrievalError, UnsupportedRetrieverError
 from chunkrecall.render import printable
+from chunkrecall.retrieval import Attempt
 
 # typer carries its own copy of click from 0.27 on and uses the installed one before.
 _ClickException: Any = next(
@@ -35,7 +45,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal that lacks a character gets its escape instead
             reconfigure(errors="backslashreplace")
-    sys.exit(_code(arguments))
+    with Attempt() as attempt:
+        attempt.value = _code(arguments)
+    if attempt.error is not None:  # a defect; Python's own code for it would say "gate missed"
+        _say("".join(format_exception(attempt.error)).rstrip())
+        attempt.value = NOT_MEASURED
+    sys.exit(attempt.value)
 
 
 def _code(arguments: list[str] | None) -> int:
@@ -52,9 +67,12 @@ def _code(arguments: list[str] | None) -> int:
     except Failure as error:
         _say(str(error))
         return error.code
-    except CannotLoadError as error:
+    except (CannotLoadError, UnsupportedRetrieverError) as error:
         _say(str(error))
-        return error.code
+        return CANNOT_LOAD
+    except RetrievalError as error:
+        _say(str(error))
+        return NOT_MEASURED
     except (ChunkRecallError, OSError, TypeError, ValueError) as error:
         _say(str(error))
         return BAD_INPUT
