@@ -261,6 +261,14 @@ def test_a_call_past_its_time_out_costs_its_own_query(
     assert report.mean(1) == 1.0
 
 
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e10, 10**400, 1e9])
+@pytest.mark.parametrize("function", [echo, aecho])
+def test_a_time_out_that_no_lock_can_wait_for_is_none(function: Any, timeout_s: float) -> None:
+    options: dict[str, Any] = {"k": 1, "timeout_s": timeout_s, "progress": False}
+    assert evaluate_retriever(function, LABELS, **options).mean(1) == 1.0
+    assert asyncio.run(aevaluate_retriever(function, LABELS, **options)).mean(1) == 1.0
+
+
 def test_a_call_that_never_returns_is_left_behind_in_a_daemon_thread() -> None:
     release = threading.Event()
 
@@ -334,17 +342,54 @@ def test_ctrl_c_stops_promptly(concurrency: int) -> None:
     assert process.returncode != 0
 
 
-def test_a_worker_that_exits_does_not_hang_the_run() -> None:
+def exiting(text: str) -> list[str]:
+    if text == "q1":
+        raise SystemExit(3)
+    return [text]
+
+
+async def aexiting(text: str) -> list[str]:
+    return exiting(text)
+
+
+@pytest.mark.parametrize("function", [exiting, aexiting])
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_retriever_that_exits_costs_its_own_query(
+    function: Any, concurrency: int, mode: str
+) -> None:
+    options: dict[str, Any] = {"k": 1, "max_concurrency": concurrency, "progress": False}
+    if mode == "sync":
+        report = evaluate_retriever(function, LABELS, **options)
+    else:
+        report = asyncio.run(aevaluate_retriever(function, LABELS, **options))
+    assert report.queries[1].error == "RuntimeError: it called sys.exit(3)"
+    assert report.summary["recall@1"].scored == 5
+
+
+class Leaving(BaseException):
+    """Neither an Exception nor an exit, like pytest's own outcomes."""
+
+
+def test_a_worker_that_dies_does_not_hang_the_run() -> None:
     def leaving(text: str) -> list[str]:
         if text == "q1":
-            raise SystemExit(3)
+            raise Leaving
         return [text]
 
     with _quiet_threads():
         report = evaluate_retriever(leaving, LABELS, k=1, max_concurrency=2, progress=False)
     assert report.queries[1].status == "errored"
-    assert "SystemExit" in str(report.queries[1].error)
+    assert "Leaving" in str(report.queries[1].error)
     assert report.mean(1) == 1.0
+
+
+def test_a_loop_that_dies_does_not_hang_the_run() -> None:
+    async def leaving(text: str) -> list[str]:
+        raise Leaving
+
+    with pytest.raises(Leaving):
+        evaluate_retriever(leaving, LABELS, k=1, progress=False)
 
 
 class _quiet_threads:  # noqa: N801 - reads as a call
@@ -451,6 +496,7 @@ def test_a_call_cancelled_from_inside_is_an_errored_query() -> None:
         {"retries": -1},
         {"retries": "2"},
         {"timeout_s": 0},
+        {"timeout_s": float("nan")},
         {"timeout_s": "5"},
         {"on_error": "ignore"},
     ],

@@ -53,6 +53,9 @@ def broken(text):
 def leave():
     sys.exit(0)
 
+def quit(text):
+    sys.exit(0)
+
 def fail():
     raise ValueError({HOSTILE!r})
 
@@ -179,6 +182,9 @@ def test_a_retriever_is_named_in_many_ways(folder: Path, shell: Shell, target: s
         ("cli_search:fail()", "ValueError: \\x1b[31m"),
         ("cli_search:leave()", "it called sys.exit(0)"),
         ("cli_search:broken()", "TypeError"),
+        ("cli_search:nothing", "cannot ask NoneType"),
+        ("cli_search:number", "cannot ask int"),
+        ("cli_search:Retriever", "pass an instance"),
         ("leaves:search", "it called sys.exit(0)"),
         ("leaves.py:search", "it called sys.exit(0)"),
         ("raises:search", "RuntimeError: no key"),
@@ -228,7 +234,6 @@ def test_a_file_sees_its_neighbours_and_replaces_no_module(folder: Path, shell: 
         (("score", "run.txt", "labels.jsonl"), "known endings"),
         (("score", ".", "labels.jsonl"), "known endings"),
         (("run", "cli_search:search"), "--dataset"),
-        (("run", "cli_search:nothing", "--dataset", "labels.jsonl"), "NoneType"),
         ((*COMMANDS["run"], "--max-concurrency", "0"), "max_concurrency"),
         ((*COMMANDS["run"], "--timeout-s", "-1"), "timeout_s"),
         ((*COMMANDS["run"], "--retries", "-1"), "retries"),
@@ -275,12 +280,26 @@ def test_a_run_that_measured_nothing_is_exit_code_4_with_its_document(
     if layout == "json":
         assert json.loads(shell.out)["summary"]["recall@1"]["errored"] == 2
     assert shell.out
-    assert shell.run("cli_search:broken", "--on-error", "zero", "--retries", "0") == 0
-    assert shell.run("cli_search:broken", "--on-error", "raise", "--retries", "0") == 2
+    assert shell.run("cli_search:quit", "--format", layout, "--max-concurrency", "1") == 4
+    assert shell.out
+    assert shell.run("cli_search:broken", "--on-error", "zero", "--retries", "0") == 4
+    assert shell.run("cli_search:broken", "--on-error", "raise", "--retries", "0") == 4
     assert shell.out == ""
     (folder / "empty.jsonl").write_text("")
     assert shell("score", "run.jsonl", "empty.jsonl") == 4
     assert shell("score", "empty.jsonl", "labels.jsonl") == 0  # absent queries retrieved nothing
+
+
+def test_a_defect_of_the_program_is_no_missed_gate(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkrecall.cli.app.load_dataset", lambda path: path.no_such_name)
+    with pytest.raises(SystemExit) as caught:
+        main(list(COMMANDS["score"]))
+    assert caught.value.code == 4
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "no_such_name" in shown.err
 
 
 def test_a_saved_run_scores_like_the_run_itself(folder: Path, shell: Shell) -> None:

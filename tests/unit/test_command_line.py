@@ -114,7 +114,7 @@ def test_a_run_can_be_saved_scored_again_and_rendered(
             "--match id",
         ),
         (("run", "searchmod:search", "--dataset", "labels.jsonl", "--match", "id"), 2, "chunk_id"),
-        (("run", "searchmod:number", "--dataset", "labels.jsonl"), 2, "int"),
+        (("run", "searchmod:number", "--dataset", "labels.jsonl"), 3, "int"),
         (("run", "searchmod", "--dataset", "labels.jsonl"), 3, "MODULE:RETRIEVER"),
         (("run", "nomodule:x", "--dataset", "labels.jsonl"), 3, "nomodule"),
         (("run", "nofile.py:x", "--dataset", "labels.jsonl"), 3, "no such file"),
@@ -123,7 +123,7 @@ def test_a_run_can_be_saved_scored_again_and_rendered(
         (("run", "searchmod:broken", "--dataset", "labels.jsonl"), 4, "nothing could be measured"),
         (
             ("run", "searchmod:broken", "--dataset", "labels.jsonl", "--on-error", "raise"),
-            2,
+            4,
             "down",
         ),
         (("score", "labels.jsonl", "labels.jsonl", "--on-error", "raise"), 2, "chunkrecall run"),

@@ -240,7 +240,7 @@ def _finish(report: Report, format: OutputFormat, path: Path | None) -> None:  #
     if path is not None:
         report.save(path)
     _print_reports([report], format)
-    if not any(summary.averaged_over for summary in report.summary.values()):
+    if not any(summary.scored for summary in report.summary.values()):
         _say("nothing could be measured: no query was scored")
         raise Exit(NOT_MEASURED)
 

@@ -24,5 +24,3 @@ class Failure(Exception):  # noqa: N818 - named for what the command did
 
 class CannotLoadError(Exception):
     """The retriever named on the command line could not be loaded."""
-
-    code = CANNOT_LOAD

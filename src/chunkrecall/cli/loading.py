@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from chunkrecall.cli.exits import CannotLoadError
-from chunkrecall.retrieval import Attempt, describe_error
+from chunkrecall.retrieval import Attempt, describe_error, exit_refused
 
 
 def load_retriever(target: str) -> object:
@@ -26,11 +26,8 @@ def load_retriever(target: str) -> object:
             f"{target!r}: write MODULE:RETRIEVER, such as app.search:retriever, "
             "app.search:make_retriever() or search.py:retriever"
         )
-    with Attempt() as attempt:  # the user's module may fail in any way
-        try:
-            attempt.value = _resolve(_module(module_name), path, target)
-        except SystemExit as error:  # would end the command with the module's own code, even 0
-            raise CannotLoadError(f"{target!r}: it called sys.exit({error.code!r})") from error
+    with Attempt() as attempt, exit_refused():  # the user's module may fail in any way
+        attempt.value = _resolve(_module(module_name), path, target)
     if attempt.error is not None:
         if isinstance(attempt.error, CannotLoadError):
             raise attempt.error

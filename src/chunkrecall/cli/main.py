@@ -3,7 +3,7 @@
 0  done
 1  a gate was missed
 2  bad arguments or input
-3  the retriever could not be loaded
+3  the retriever could not be loaded, or is none
 4  nothing could be measured
 """
 
@@ -11,14 +11,29 @@ from __future__ import annotations
 
 import json
 import sys
+from traceback import format_exception
 from typing import Any, NoReturn
 
 import typer
 
 from chunkrecall.cli.app import app
-from chunkrecall.cli.exits import BAD_INPUT, INTERRUPTED, CannotLoadError, Exit, Failure
-from chunkrecall.errors import ChunkRecallError, DatasetError
+from chunkrecall.cli.exits import (
+    BAD_INPUT,
+    CANNOT_LOAD,
+    INTERRUPTED,
+    NOT_MEASURED,
+    CannotLoadError,
+    Exit,
+    Failure,
+)
+from chunkrecall.errors import (
+    ChunkRecallError,
+    DatasetError,
+    RetrievalError,
+    UnsupportedRetrieverError,
+)
 from chunkrecall.render import printable
+from chunkrecall.retrieval import Attempt
 
 # typer carries its own copy of click from 0.27 on and uses the installed one before.
 _ClickException: Any = next(
@@ -36,7 +51,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal that lacks a character gets its escape instead
             reconfigure(errors="backslashreplace")
-    sys.exit(_code(arguments))
+    with Attempt() as attempt:
+        attempt.value = _code(arguments)
+    if attempt.error is not None:  # a defect; Python's own code for it would say "gate missed"
+        _say("".join(format_exception(attempt.error)).rstrip())
+        attempt.value = NOT_MEASURED
+    sys.exit(attempt.value)
 
 
 def _code(arguments: list[str] | None) -> int:
@@ -55,9 +75,12 @@ def _code(arguments: list[str] | None) -> int:
     except Failure as error:
         _say(str(error))
         return error.code
-    except CannotLoadError as error:
+    except (CannotLoadError, UnsupportedRetrieverError) as error:
         _say(str(error))
-        return error.code
+        return CANNOT_LOAD
+    except RetrievalError as error:
+        _say(str(error))
+        return NOT_MEASURED
     except DatasetError as error:
         if as_json:
             problems = [problem.to_dict() for problem in error.problems]

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import TIMEOUT_MAX
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from chunkrecall.metric import check_k
 from chunkrecall.records import DatasetInput, Run, as_dataset
 from chunkrecall.render import printable
 from chunkrecall.retrieval import tasks, threads
-from chunkrecall.retrieval.attempt import Attempt
+from chunkrecall.retrieval.attempt import Attempt, exit_refused
 from chunkrecall.retrieval.progress import progress_bar
 from chunkrecall.retrieval.session import OnError, Session, describe_error
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from chunkrecall.adapters import Adapter
     from chunkrecall.records import Chunks, Dataset
 
-__all__ = ["Attempt", "OnError", "aretrieve", "describe_error", "retrieve"]
+__all__ = ["Attempt", "OnError", "aretrieve", "describe_error", "exit_refused", "retrieve"]
 
 _NOTEWORTHY_S = 0.005
 
@@ -235,4 +236,6 @@ def _limits(
         )
     if on_error not in ("record", "zero", "raise"):
         raise ValueError(f"on_error must be 'record', 'zero' or 'raise', got {on_error!r}")
+    if timeout_s is not None and timeout_s >= TIMEOUT_MAX:  # 292 years, which no lock waits for
+        timeout_s = None
     return _Limits(max_concurrency, timeout_s, retries, on_error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,6 +47,19 @@ class Attempt:
             self.error = error
             return True
         return False
+
+
+@contextmanager
+def exit_refused() -> Iterator[None]:
+    """Makes the user's `sys.exit`, which would end the program with a code of its own, an error.
+
+    Raises:
+        RuntimeError: The block raised SystemExit.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"it called sys.exit({error.code!r})") from error
 
 
 def backoff_s(attempts: int) -> float:

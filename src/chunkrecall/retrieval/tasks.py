@@ -7,9 +7,13 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from chunkrecall.retrieval.attempt import Attempt
+from chunkrecall.retrieval.attempt import Attempt, exit_refused
 from chunkrecall.retrieval.session import Session, Task, timed_out
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _GRACE_S = 1.0
 
@@ -100,7 +104,8 @@ async def _attempt(
 
 
 async def _ask(session: Session, text: str, attempt: Attempt) -> None:
-    with attempt:  # in the task, so that time spent waiting for the loop is not the retriever's
+    # In the task, so that time spent waiting for the loop is not the retriever's.
+    with attempt, exit_refused():
         attempt.value = await session.adapter.aretrieve(text)
 
 
@@ -123,16 +128,12 @@ def drive(session: Session, *, max_concurrency: int, timeout_s: float | None) ->
         context = copy_context()
 
         def run(lease: Lease = lease, finished: Future[None] = finished) -> None:
-            with Attempt() as attempt:
+            with _handed_over(finished):
                 asyncio.run(
                     adrive(
                         session, max_concurrency=max_concurrency, timeout_s=timeout_s, lease=lease
                     )
                 )
-            if attempt.error is None:
-                finished.set_result(None)
-            else:
-                finished.set_exception(attempt.error)
 
         Thread(target=context.run, args=(run,), name="chunkrecall-loop", daemon=True).start()
         try:
@@ -147,6 +148,28 @@ def drive(session: Session, *, max_concurrency: int, timeout_s: float | None) ->
             else:
                 session.put_back(task)
         session.stuck += 1
+
+
+class _handed_over:  # noqa: N801 - reads as a call
+    """Gives whatever ends a block to the thread that waits for it, which would wait for ever."""
+
+    def __init__(self, finished: Future[None]) -> None:
+        self._finished = finished
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            self._finished.set_result(None)
+        else:
+            self._finished.set_exception(error)
+        return True
 
 
 def _watch(lease: Lease, finished: Future[None], timeout_s: float | None) -> Task | None:

@@ -16,7 +16,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeAlias
 
-from chunkrecall.retrieval.attempt import Attempt
+from chunkrecall.retrieval.attempt import Attempt, exit_refused
 from chunkrecall.retrieval.session import Session, Task, describe_error, timed_out
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _Worker:
                 self._context.copy().run(self._ask, task.text, attempt)
             finally:
                 if attempt.value is None and attempt.error is None:
-                    # SystemExit and the like end this thread; the query must not wait for ever.
+                    # What is no Exception ends this thread; the query must not wait for ever.
                     cause = exc_info()[1]
                     attempt.error = RuntimeError(
                         "the retriever ended its thread"
@@ -65,7 +65,7 @@ class _Worker:
                 self._deliver((self, attempt))
 
     def _ask(self, text: str, attempt: Attempt) -> None:
-        with attempt:
+        with attempt, exit_refused():
             attempt.value = self._call(text)
 
 
@@ -193,6 +193,6 @@ def drive_inline(session: Session, call: Callable[[str], Chunks]) -> None:
                 return
             sleep(wait_s)
             continue
-        with Attempt() as attempt:
+        with Attempt() as attempt, exit_refused():
             attempt.value = call(task.text)
         session.settle(task, attempt)
