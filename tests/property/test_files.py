@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,24 @@ _PIECES = st.sampled_from(
         "examples",
     ]
 )
+_KEYS = st.sampled_from(
+    ["query", "text", "query_id", "id", "relevant", "relevant_ids", "tags", "metadata", "chunks",
+     "chunk_id", "grade", "score", "error", "latency_s", "user_input", "reference_contexts",
+     "retrieved_contexts", "input", "context", "retrieval_context", "question", "source",
+     "retrieved_context", "inputs", "outputs", "documents", "page_content", "pos", "queries",
+     "corpus", "relevant_docs", "examples", "reference_contexts", "columns", "data", "rankings",
+     "chunkrecall_dataset", "chunkrecall_run", "name", "complete", "settings", "notes", "kwargs"]
+)  # fmt: skip
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(-1, 1) | readable | _KEYS,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(_KEYS, inside, max_size=4),
+    max_leaves=12,
+)
+_ROWS = st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=3)
 _BYTES = st.one_of(
+    _VALUES.map(lambda value: json.dumps(value).encode()),
+    _ROWS.map(lambda rows: json.dumps(rows).encode()),
+    _ROWS.map(lambda rows: "\n".join(map(json.dumps, rows)).encode()),
     st.binary(max_size=200),
     st.lists(_PIECES, max_size=60).map(lambda pieces: "".join(pieces).encode()),
     st.lists(_PIECES, max_size=30).map(lambda p: ("query,relevant\n" + "".join(p)).encode()),

@@ -401,13 +401,17 @@ def _read(
         _refuse_bad_rows(path, encoding, header_key, layout)
     if container == "json" and layout is None:
         header.update(_json_header(path, encoding, header_key))
-    if layout is None:
-        from_row: Callable[[object], Any] = query_from_row if is_dataset else ranking_from_row
-        return header, _records(path, container, native(rows), problems, from_row)
-    read: Callable[[object, Layout], Any] = (
-        query_from_foreign if is_dataset else ranking_from_foreign
-    )
-    return header, _records(path, container, rows, problems, lambda row: read(row, layout))
+    if layout is not None:
+        from_row = _foreign_reader(layout, is_dataset=is_dataset)
+        return header, _records(path, container, rows, problems, from_row)
+    read: Any = query_from_row if is_dataset else ranking_from_row
+    return header, _records(path, container, native(rows), problems, read)
+
+
+def _foreign_reader(layout: Layout, *, is_dataset: bool) -> Any:
+    """What makes a record of a row in that layout."""
+    read: Any = query_from_foreign if is_dataset else ranking_from_foreign
+    return lambda row: read(row, layout)
 
 
 def _refuse_bad_rows(path: Path, encoding: str, header_key: str, layout: Layout | None) -> None:

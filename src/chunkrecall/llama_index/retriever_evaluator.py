@@ -83,14 +83,15 @@ class RetrieverRecallEvaluator(BaseRetrievalEvaluator):
         names = [metric.metric_name for metric in made]
         if len(set(names)) < len(names):
             raise ValueError(f"two metrics have one name, and one would be lost: {names}")
-        super().__init__(
-            metrics=list(made),
-            retriever=retriever,  # type: ignore[call-arg]  # pydantic's own constructor
-            node_postprocessors=None if node_postprocessors is None else list(node_postprocessors),
-            k=k,
-            matcher=matcher,
-            text_from=text_from,
-        )
+        fields: dict[str, Any] = {
+            "metrics": list(made),
+            "retriever": retriever,
+            "node_postprocessors": None if node_postprocessors is None else [*node_postprocessors],
+            "k": k,
+            "matcher": matcher,
+            "text_from": text_from,
+        }
+        super().__init__(**fields)  # pydantic's own constructor
         self._adapter = LlamaIndexAdapter(retriever, text_from=text_from)
 
     def evaluate(  # type: ignore[override]  # more may be left out than in the base

@@ -13,8 +13,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.instrumentation.dispatcher import (  # type: ignore[attr-defined]  # public all the same
-    active_instrument_tags,
-    instrument_tags,
+    active_instrument_tags,  # pyright: ignore[reportPrivateImportUsage]
+    instrument_tags,  # pyright: ignore[reportPrivateImportUsage]
 )
 from llama_index.core.instrumentation.span import BaseSpan
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
