@@ -14,9 +14,11 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from chunkrecall import (
+    Chunk,
     RetrievalError,
     UnsupportedRetrieverError,
     adapt,
@@ -102,6 +104,9 @@ def test_what_cannot_be_asked_is_refused_with_a_hint(bad: Any, phrase: str) -> N
         ([{"no": "text"}], "item 0"),
         (["a", object()], "item 1 of the returned list is a object"),
         (7, "bare int"),
+        (Chunk(text="a"), "bare Chunk"),
+        (pd.DataFrame({"text": ["a"]}), "a DataFrame, a table"),
+        ({"documents": pd.DataFrame({"text": ["a"]})}, "a DataFrame, a table"),
     ],
 )
 def test_a_result_that_is_no_list_of_chunks_is_an_errored_query(returned: Any, phrase: str) -> None:
