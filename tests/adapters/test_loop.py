@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from langchain_core.runnables import RunnableLambda
 
 from chunkrecall import (
     Chunk,
@@ -140,6 +141,23 @@ def status_error(status: int, *, on_response: bool = False) -> Exception:
     return error
 
 
+def botocore_error(status: object) -> Exception:
+    error = RuntimeError("An error occurred (ThrottlingException)")
+    error.response = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}  # type: ignore[attr-defined]
+    return error
+
+
+class UnreadableError(TypeError):
+    """Whatever one asks it, it fails."""
+
+    def __str__(self) -> str:
+        raise ValueError("nope")
+
+    @property
+    def response(self) -> None:
+        raise RuntimeError("no response yet")
+
+
 def caused_by(cause: Exception) -> Exception:
     error = RuntimeError("wrapped")
     error.__cause__ = cause
@@ -158,6 +176,8 @@ TRANSIENT = [
     status_error(503),
     status_error(408, on_response=True),
     caused_by(ConnectionError()),
+    botocore_error(503),
+    botocore_error(429),
 ]
 PERMANENT = [
     ValueError("bad"),
@@ -165,6 +185,8 @@ PERMANENT = [
     status_error(401),
     status_error(404, on_response=True),
     caused_by(ValueError()),
+    botocore_error(400),
+    botocore_error("503"),
 ]
 
 
@@ -187,6 +209,20 @@ def test_a_permanent_error_is_not(error: Exception) -> None:
     assert report.queries[0].status == "errored"
     assert retriever.calls == 1
     assert not is_transient(error)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("wrap", [lambda function: function, RunnableLambda])
+def test_an_exception_that_cannot_be_read_costs_its_own_query(concurrency: int, wrap: Any) -> None:
+    def search(text: str) -> list[str]:
+        if text == "q1":
+            raise UnreadableError
+        return [text]
+
+    options: dict[str, Any] = {"k": 1, "max_concurrency": concurrency, "progress": False}
+    report = evaluate_retriever(wrap(search), LABELS, **options)
+    assert report.queries[1].error == "UnreadableError: its message cannot be read"
+    assert report.summary["recall@1"].scored == 5
 
 
 def test_retries_run_out() -> None:
