@@ -28,6 +28,7 @@ from chunkrecall import (
     evaluate_retriever,
     retrieve,
 )
+from chunkrecall.retrieval import is_one_by_one
 from chunkrecall.retrieval.attempt import backoff_s, is_transient
 
 LABELS: dict[str, list[str]] = {f"q{i}": [f"q{i}"] for i in range(6)}
@@ -498,6 +499,41 @@ def test_sync_calls_overlap_and_do_not_block_the_callers_loop() -> None:
     ticks, took = asyncio.run(main())
     assert took < 12 * 0.04
     assert ticks >= 4
+
+
+@pytest.mark.parametrize(
+    ("latencies", "wall_s", "expected"),
+    [
+        ((0.2, 0.001, 0.001, 0.001), 0.201, False),  # one slow call
+        ((0.2, 0.2, 0.001), 0.201, False),  # two that timed out side by side
+        ((0.1, 0.1, 0.1, 0.1), 0.2, False),  # two at a time
+        ((0.001, 0.001, 0.001), 0.004, False),  # too quick to matter
+        ((0.1,), 0.2, False),
+        ((), 0.1, False),
+        ((0.1, 0.1, 0.1, 0.1), 0.41, True),
+        ((0.2, 0.1, 0.1, 0.05), 0.46, True),
+    ],
+)
+def test_no_overlap_is_noted_only_where_calls_came_one_after_another(
+    latencies: tuple[float, ...], wall_s: float, expected: bool
+) -> None:
+    assert is_one_by_one(latencies, wall_s) == expected
+
+
+def test_waiting_for_another_attempt_is_no_blocked_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkrecall.retrieval.session.backoff_s", lambda attempts: 0.05)
+    failed = set()
+
+    async def search(text: str) -> list[str]:
+        await asyncio.sleep(0.01)
+        if text not in failed:
+            failed.add(text)
+            raise ConnectionError
+        return [text]
+
+    report = evaluate_retriever(search, LABELS, k=1, progress=False)
+    assert report.mean(1) == 1.0
+    assert not any("no overlap" in note for note in report.notes)
 
 
 def test_cancelling_leaves_no_task_behind() -> None:
