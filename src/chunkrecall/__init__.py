@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from chunkrecall.evaluation import aevaluate_retriever, evaluate_retriever
     from chunkrecall.formats import load_dataset, load_run, save_dataset, save_run
+    from chunkrecall.labels import check_dataset
     from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
     from chunkrecall.metric import recall_at_k, recall_at_ks
     from chunkrecall.records import Chunk, Dataset, Label, Query, Ranking, Run
@@ -61,6 +62,7 @@ __all__ = [
     "adapt",
     "aevaluate_retriever",
     "aretrieve",
+    "check_dataset",
     "evaluate",
     "evaluate_retriever",
     "load_dataset",
@@ -86,6 +88,7 @@ _HOMES = {
     ),
     "evaluation": ("aevaluate_retriever", "evaluate_retriever"),
     "formats": ("load_dataset", "load_run", "save_dataset", "save_run"),
+    "labels": ("check_dataset",),
     "matching": ("ChunkId", "ExactText", "Matcher", "NormalizedText"),
     "metric": ("recall_at_k", "recall_at_ks"),
     "records": ("Chunk", "Dataset", "Label", "Query", "Ranking", "Run"),

@@ -232,7 +232,7 @@ def to_chunks(value: object) -> Chunks:
             return chunks
     if isinstance(value, Mapping):
         return to_chunks(_contained(value))
-    items = value if isinstance(value, list) else list(_items(value))
+    items = value if isinstance(value, list) else list(items_of(value))
     if all(type(item) is str for item in items):
         return Chunks([str(item) for item in items])
     chunks = _framework_chunks(items)
@@ -341,7 +341,13 @@ def _contained(value: Mapping[Any, Any]) -> object:
     )
 
 
-def _items(value: object) -> Iterator[object]:
+def items_of(value: object) -> Iterator[object]:
+    """The items of a ranked list, of whatever kind the list is.
+
+    Raises:
+        TypeError: It is no list: None, a bare string or Document, a mapping, a set, a table, an
+            awaitable.
+    """
     if value is None:
         raise TypeError("the retriever returned None; it must return a list, empty if need be")
     if isinstance(value, Awaitable):
@@ -349,7 +355,8 @@ def _items(value: object) -> Iterator[object]:
         if close is not None:
             close()
         raise AwaitableReturnedError("the retriever returned an awaitable, not chunks")
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) or _is_record(value):
+    is_one = isinstance(value, (str, bytes, Mapping)) or _is_record(value)
+    if is_one or not isinstance(value, Iterable):
         raise TypeError(
             f"the retriever returned a bare {type(value).__name__}; it must return a list of "
             "texts, Documents, nodes or Chunks, even where there is only one"

@@ -124,16 +124,17 @@ class Stub(LlamaIndexBaseRetriever):
         return [NodeWithScore(node=TextNode(text="chunk 1"))]
 
 
-def test_llama_index_handlers_see_nothing_of_an_evaluation_and_all_of_the_rest() -> None:
-    root = get_dispatcher("root")
+@pytest.mark.parametrize("name", ["root", "llama_index.core.base.base_retriever"])
+def test_llama_index_handlers_see_nothing_of_an_evaluation_and_all_of_the_rest(name: str) -> None:
+    dispatcher = get_dispatcher(name)
     handler = Counting()
-    before = list(root.event_handlers)
-    root.add_event_handler(handler)
+    before = list(dispatcher.event_handlers)
+    dispatcher.add_event_handler(handler)
     try:
         evaluate_retriever(Stub(), LABELS, max_concurrency=4, progress=False)
         asyncio.run(aevaluate_retriever(Stub(), LABELS, progress=False))
         assert handler._events == []
-        assert root.event_handlers[-1] is handler
+        assert dispatcher.event_handlers[-1] is handler
         evaluate_retriever(lambda text: elsewhere(), {"q": ["chunk 1"]}, progress=False)
         assert len(handler._events) > 0
         handler._events.clear()
@@ -143,7 +144,7 @@ def test_llama_index_handlers_see_nothing_of_an_evaluation_and_all_of_the_rest()
         Stub().retrieve("outside")
         assert len(handler._events) > 0
     finally:
-        root.event_handlers = before
+        dispatcher.event_handlers = before
 
 
 def elsewhere() -> list[str]:

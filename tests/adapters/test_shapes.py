@@ -357,6 +357,13 @@ def test_nodes_become_chunks_with_ids_scores_and_their_document() -> None:
         nodes_to_texts([*scored(node), 3])
 
 
+@pytest.mark.parametrize("bad", ["abc", b"abc", {"abc": 1}, None, {"a", "b"}])
+def test_what_is_no_ranked_list_is_refused_and_never_taken_apart(bad: Any) -> None:
+    for convert in (nodes_to_chunks, nodes_to_texts, documents_to_chunks, documents_to_texts):
+        with pytest.raises(TypeError, match="returned"):
+            convert(bad)
+
+
 def test_a_sentence_window_is_read_from_its_original_text() -> None:
     node = TextNode(text="the whole window", metadata={"original_text": "a"})
     assert nodes_to_texts(scored(node), text_from="original_text") == ["a"]

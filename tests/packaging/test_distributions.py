@@ -161,6 +161,7 @@ def test_everything_that_is_imported_is_declared(path: Path) -> None:
     for_part = {"langchain": ["langchain"], "llama_index": ["llama-index"]}
     for_part["demo"] = ["demo", "langchain", "llama-index"]
     for_part["report"] = ["pandas"]
+    for_part["formats"] = ["scale"]
     for extra in for_part.get(part, []):
         allowed |= provided(extras[extra])
     assert set(third_party_imports(path)) <= allowed

@@ -162,7 +162,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
 def test_bytes_that_are_no_utf_8_are_named_by_offset(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     path.write_bytes(b'{"text": "t"}\n{"text": "\xe9"}\n')
-    with pytest.raises(DatasetError, match=r"line 2: byte 24 is no UTF-8 \(0xe9\)"):
+    with pytest.raises(DatasetError, match=r"line 2: byte 24 \(0xe9\) is no UTF-8"):
         load_dataset(path)
 
 

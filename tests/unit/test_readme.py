@@ -125,6 +125,14 @@ def test_every_public_name_stands_in_the_api_table() -> None:
     assert set(chunkrecall.__all__) - later <= named
 
 
+def test_every_name_for_llama_index_stands_in_its_table() -> None:
+    from chunkrecall import llama_index
+
+    rows = table(section("Python API"), "`chunkrecall.llama_index`")
+    listed = {name for names, *_ in rows for name in re.findall(r"`(\w+)", names)}
+    assert listed == set(llama_index.__all__)
+
+
 def test_every_command_and_option_stands_in_the_command_line_tables() -> None:
     root = typer.main.get_command(app)
     commands = {"": root, **root.commands}  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from chunkrecall._version import __version__
+from chunkrecall.cli import data
 from chunkrecall.cli.exits import NOT_MEASURED, Exit, Failure
 from chunkrecall.cli.loading import load_retriever
 from chunkrecall.cli.options import (
@@ -71,7 +72,12 @@ def _root(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    errors: Annotated[
+        str, typer.Option(help="How bad files are reported on stderr: text or json. Anywhere.")
+    ] = "text",
 ) -> None:
+    if errors not in ("text", "json"):
+        raise Failure(f"--errors takes text or json, got {errors!r}")
     del version
 
 
@@ -178,6 +184,11 @@ def score(
         keep_texts=True,
     )
     _finish(score_plan(load_run(run), plan), format, report)
+
+
+app.command()(data.check)
+app.command()(data.convert)
+app.command()(data.label)
 
 
 @app.command("eval")

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from traceback import format_exception
 from typing import Any, NoReturn
@@ -25,7 +26,12 @@ from chunkrecall.cli.exits import (
     Exit,
     Failure,
 )
-from chunkrecall.errors import ChunkRecallError, RetrievalError, UnsupportedRetrieverError
+from chunkrecall.errors import (
+    ChunkRecallError,
+    DatasetError,
+    RetrievalError,
+    UnsupportedRetrieverError,
+)
 from chunkrecall.render import printable
 from chunkrecall.retrieval import Attempt
 
@@ -54,8 +60,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _code(arguments: list[str] | None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = _takes_json_errors(given)
     try:
-        code = app(arguments, prog_name="chunkrecall", standalone_mode=False)
+        code = app(given, prog_name="chunkrecall", standalone_mode=False)
     except _ClickException as error:
         error.show()
         return BAD_INPUT
@@ -73,10 +81,36 @@ def _code(arguments: list[str] | None) -> int:
     except RetrievalError as error:
         _say(str(error))
         return NOT_MEASURED
+    except DatasetError as error:
+        if as_json:
+            problems = [problem.to_dict() for problem in error.problems]
+            sys.stderr.write(json.dumps({"error": str(error), "problems": problems}) + "\n")
+        else:
+            _say(str(error))
+        return BAD_INPUT
     except (ChunkRecallError, OSError, TypeError, ValueError) as error:
         _say(str(error))
         return BAD_INPUT
     return code if isinstance(code, int) else 0
+
+
+def _takes_json_errors(arguments: list[str]) -> bool:
+    """Whether `--errors json` is among the arguments, which it is taken out of.
+
+    It may stand anywhere: it is about the command line, not about one command.
+    """
+    for index, argument in enumerate(arguments):
+        if argument == "--errors" and index + 1 < len(arguments):
+            form, size = arguments[index + 1], 2
+        elif argument.startswith("--errors="):
+            form, size = argument.removeprefix("--errors="), 1
+        else:
+            continue
+        if form not in ("text", "json"):
+            continue  # refused by the command as what it is
+        del arguments[index : index + size]
+        return form == "json"
+    return False
 
 
 def _say(message: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from chunkrecall.adapters import to_chunk
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.formats import jsonl, table_files, trec
 from chunkrecall.formats.layouts import (
@@ -18,7 +19,16 @@ from chunkrecall.formats.layouts import (
 from chunkrecall.formats.llama_index import dataset_from_llama_index
 from chunkrecall.formats.tables import DELIMITERS, Row, json_file, place_of, rows_of
 from chunkrecall.formats.trec import ORDERS, Order
-from chunkrecall.records import Dataset, DatasetInput, Query, Ranking, Run, as_dataset
+from chunkrecall.records import (
+    Chunk,
+    Chunks,
+    Dataset,
+    DatasetInput,
+    Query,
+    Ranking,
+    Run,
+    as_dataset,
+)
 from chunkrecall.records.rows import (
     DATASET_HEADER,
     RUN_HEADER,
@@ -56,6 +66,7 @@ _CONTAINERS = {
     ".pq": "parquet",
 }
 _LOSSLESS = ("jsonl", "json", "csv", "tsv", "parquet")
+_LARGE_BYTES = 256 * 1024 * 1024
 _PICKLED = (".pkl", ".pickle", ".joblib", ".dill", ".npy", ".npz", ".pt", ".pth")
 _Record = TypeVar("_Record", Query, Ranking)
 
@@ -238,6 +249,41 @@ def save_run(
         table_files.write_run_table(run, target, kind)
 
 
+def load_corpus(path: str | Path, *, encoding: str = "utf-8") -> Chunks:
+    """All chunks that are indexed, from a file of rows with an id and a text.
+
+    Rows are as those of a run's `chunks`: `text` (or `page_content`), `id` or `chunk_id` (BEIR's
+    `_id`), `metadata`.
+
+    Raises:
+        DatasetError: Every bad row.
+        ValueError: The format cannot be told.
+    """
+    source = Path(path)
+    container = _container_of(source, _format_of(source, "auto"))
+    problems: list[Problem] = []
+    chunks: list[Chunk] = []
+    for number, row in rows_of(source, container, encoding, problems):
+        try:
+            chunks.append(_corpus_chunk(row, number))
+        except TypeError as error:
+            place = place_of(source, container, number)
+            problems.append(Problem(place, str(error), file=str(source), row=number))
+    if problems:
+        raise DatasetError(problems)
+    return Chunks.of(chunks)
+
+
+def _corpus_chunk(row: object, number: int) -> Chunk:
+    if not isinstance(row, (str, dict)):
+        raise TypeError(f"expected an object with a text, got {row!r:.80}")
+    if isinstance(row, dict):
+        row = {"id": row.get("_id"), **row}
+        if not isinstance(row.get("metadata"), dict):  # a table's cell
+            row["metadata"] = None
+    return to_chunk(row, number)
+
+
 def check_target(path: str | Path, format: Format = "auto") -> Path:  # noqa: A002 - as above
     """The path, if a file can be written there in a known format.
 
@@ -354,6 +400,8 @@ def _read(
                 problems.append(problem(place, error, file=str(path), row=number))
 
     rows: Iterable[Row] = rows_of(path, container, encoding, problems)
+    if container == "jsonl" and path.stat().st_size > _LARGE_BYTES:
+        _refuse_bad_rows(path, encoding, header_key, layout)
     if container == "json" and layout is None:
         header.update(_json_header(path, encoding, header_key))
     if layout is None:
@@ -363,6 +411,29 @@ def _read(
         query_from_foreign if is_dataset else ranking_from_foreign
     )
     return header, _records(path, container, rows, problems, lambda row: read(row, layout))
+
+
+def _refuse_bad_rows(path: Path, encoding: str, header_key: str, layout: Layout | None) -> None:
+    """Look through a large file before any of it is kept: a bad line may be its last.
+
+    Raises:
+        DatasetError: Every bad row.
+    """
+    is_dataset = header_key == DATASET_HEADER
+    problems: list[Problem] = []
+    for number, row in rows_of(path, "jsonl", encoding, problems):
+        if isinstance(row, dict) and header_key in row:
+            continue  # checked where it is read
+        try:
+            if layout is None:
+                (query_from_row if is_dataset else ranking_from_row)(row)
+            else:
+                (query_from_foreign if is_dataset else ranking_from_foreign)(row, layout)
+        except RowError as error:
+            place = place_of(path, "jsonl", number)
+            problems.append(problem(place, error, file=str(path), row=number))
+    if problems:
+        raise DatasetError(problems)
 
 
 def _json_header(path: Path, encoding: str, header_key: str) -> dict[str, Any]:

@@ -46,6 +46,11 @@ def rows_of(path: Path, container: str, encoding: str, problems: list[Problem]) 
         yield from _of_csv(path, DELIMITERS[container], encoding, problems)
 
 
+def json_rows(path: Path, problems: list[Problem]) -> Iterator[Row]:
+    """The rows of a JSON Lines file; what cannot be read is a problem."""
+    return _of_lines(path, "utf-8", problems)
+
+
 def _of_lines(path: Path, encoding: str, problems: list[Problem]) -> Iterator[Row]:
     for number, line in lines_of(path, problems, encoding):
         try:

@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 
 from langchain_core.documents import Document
 
-from chunkrecall.adapters import check_texts, pair_score, to_chunk
+from chunkrecall.adapters import check_texts, items_of, pair_score, to_chunk
 from chunkrecall.records import Chunks
 
 TextFrom: TypeAlias = "str | Callable[[Document], str] | None"
@@ -22,10 +22,11 @@ def documents_to_chunks(documents: Iterable[object], *, text_from: TextFrom = No
             `page_content` does not hold it.
 
     Raises:
-        TypeError: An item that holds no chunk text, or one that is no string, with its index.
+        TypeError: A bare string, an item that holds no chunk text, or a text that is no string,
+            with its index.
         ValueError: A Document without the metadata key that `text_from` names.
     """
-    items = documents if isinstance(documents, list) else list(documents)
+    items = documents if isinstance(documents, list) else list(items_of(documents))
     chunks = chunks_of_documents(items, text_from)
     if chunks is not None:
         return chunks

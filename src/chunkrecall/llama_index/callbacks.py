@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from sys import exc_info
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.callbacks.base_handler import BaseCallbackHandler
@@ -153,9 +154,10 @@ class RecallCallbackHandler(BaseCallbackHandler):
         if EventPayload.NODES in payload:
             self._watch.end(key, payload[EventPayload.NODES])
         else:
-            # The exception is told with the innermost event that it passes, and with no other.
+            # The exception is told with the innermost event that it passes, and with no other; one
+            # that is no Exception, such as a cancellation, with none. It is being handled here.
             lost = RuntimeError("the retrieval ended without nodes: something inside it raised")
-            self._watch.fail(key, payload.get(EventPayload.EXCEPTION) or lost)
+            self._watch.fail(key, payload.get(EventPayload.EXCEPTION) or exc_info()[1] or lost)
 
     def _keep_fault(self, attempt: Attempt) -> None:
         if attempt.error is not None:

@@ -13,7 +13,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from chunkrecall.adapters import check_texts, pair_score, to_chunk
+from chunkrecall.adapters import check_texts, items_of, pair_score, to_chunk
 from chunkrecall.records import Chunks
 
 TextFrom: TypeAlias = "str | Callable[[BaseNode], str] | None"
@@ -31,10 +31,11 @@ def nodes_to_chunks(nodes: Iterable[object], *, text_from: TextFrom = None) -> C
             content does not hold it, such as "original_text" of a sentence window.
 
     Raises:
-        TypeError: An item that holds no chunk text, or one that is no string, with its index.
+        TypeError: A bare string, an item that holds no chunk text, or a text that is no string,
+            with its index.
         ValueError: A node without the metadata key that `text_from` names.
     """
-    items = nodes if isinstance(nodes, list) else list(nodes)
+    items = nodes if isinstance(nodes, list) else list(items_of(nodes))
     chunks = chunks_of_nodes(items, text_from)
     if chunks is not None:
         return chunks

@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any
 
-from llama_index.core import instrumentation
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import Response
@@ -22,8 +21,10 @@ from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.response_synthesizers import BaseSynthesizer
 
+from chunkrecall.llama_index.muting import attached
 from chunkrecall.llama_index.watching import QUERY_ID_TAG, Watch
 from chunkrecall.recording import LostLabel, Recorder
+from chunkrecall.recording.scope import is_named_by_block
 from chunkrecall.retrieval import Attempt
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ _KINDS: dict[str, type] = {
     "_apostprocess_nodes": _STEPS,
     "query": _ANSWERS,
     "aquery": _ANSWERS,
+    "_aquery": _ANSWERS,  # the parent of what an engine awaits
     "synthesize": _SYNTHESES,
     "asynthesize": _SYNTHESES,
 }
@@ -67,6 +69,7 @@ class RecallSpanHandler(BaseSpanHandler[BaseSpan]):
 
     _watch: Watch = PrivateAttr()
     _steps: dict[str, tuple[object, object]] = PrivateAttr(default_factory=dict)
+    _engines: dict[str, object] = PrivateAttr(default_factory=dict)
 
     def __init__(self, recorder: Recorder, text_from: TextFrom = None) -> None:
         super().__init__()
@@ -142,19 +145,24 @@ class RecallSpanHandler(BaseSpanHandler[BaseSpan]):
                     id_,
                     name=type(instance).__name__,
                     query=_argument(bound_args, 0),
-                    query_id=tags.get(QUERY_ID_TAG) if tags else None,
+                    query_id=_tagged(tags),
                 )
             elif kind is _STEPS:
                 # The list as it is now: a postprocessor may empty it in place.
-                nodes = _argument(bound_args, 0)
+                nodes, query = _argument(bound_args, 0), _argument(bound_args, 1)
                 copied = list(nodes) if isinstance(nodes, list) else nodes
-                self._steps[id_] = (copied, _argument(bound_args, 1))
+                unseen = self._unseen(parent_id, instance)
+                self._watch.given(type(instance).__name__, unseen, copied, query)
+                self._steps[id_] = (copied, query)
             elif kind is _SYNTHESES:
                 self._watch.given(
                     type(instance).__name__,
+                    self._unseen(parent_id, instance),
                     bound_args.arguments.get("nodes"),
                     bound_args.arguments.get("query"),
                 )
+            else:
+                self._engines[id_] = instance
         self._keep_fault(attempt)
 
     def span_exit(
@@ -171,12 +179,16 @@ class RecallSpanHandler(BaseSpanHandler[BaseSpan]):
             return
         with Attempt() as attempt:
             if kind is _RETRIEVALS:
-                self._watch.end(id_, result)
+                # What a RecursiveRetriever makes of a query engine's answer.
+                template = getattr(instance, "_query_response_tmpl", None)
+                self._watch.end(id_, result, answers_as=template)
             elif kind is _STEPS and id_ in self._steps:
                 before, query = self._steps.pop(id_)
                 self._watch.step(type(instance).__name__, before, result, query)
-            elif kind is _ANSWERS and isinstance(result, Response):
-                self._watch.wrote(str(result))
+            elif kind is _ANSWERS:
+                self._engines.pop(id_, None)
+                if isinstance(result, Response):
+                    self._watch.wrote(str(result))
         if attempt.error is not None and not (
             kind is _RETRIEVALS and self._watch.fail(id_, attempt.error)
         ):
@@ -195,8 +207,9 @@ class RecallSpanHandler(BaseSpanHandler[BaseSpan]):
         with Attempt() as attempt:
             if kind is _RETRIEVALS:
                 self._watch.fail(id_, err or RuntimeError("the span was dropped"))
-            elif kind is _STEPS:
+            else:
                 self._steps.pop(id_, None)
+                self._engines.pop(id_, None)
         self._keep_fault(attempt)
 
     def new_span(self, *args: Any, **kwargs: Any) -> None:
@@ -207,6 +220,18 @@ class RecallSpanHandler(BaseSpanHandler[BaseSpan]):
 
     def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: no span is kept."""
+
+    def _unseen(self, parent_id: str | None, instance: object) -> str | None:
+        """The classes of the postprocessors without a span that ran just before this component."""
+        engine = self._engines.get(parent_id or "")
+        names: list[str] = []
+        for one in getattr(engine, "_node_postprocessors", None) or ():
+            if one is instance:
+                break
+            method = getattr(type(one), "_apostprocess_nodes", None)
+            is_native = method not in (None, BaseNodePostprocessor._apostprocess_nodes)  # noqa: SLF001
+            names = [*names, type(one).__name__] if is_native else []
+        return " + ".join(names) or None
 
     def _keep_fault(self, attempt: Attempt) -> None:
         if attempt.error is not None:
@@ -236,25 +261,28 @@ def record_recall(
             `raise_faults=True`.
     """
     handler = RecallSpanHandler(Recorder(dataset, k, **options), text_from)
-    root = instrumentation.get_dispatcher("root")  # type: ignore[attr-defined]  # public all the same
-    # A new list each time: another thread may be walking through the old one.
-    root.span_handlers = [*root.span_handlers, handler]
-    token = _ACTIVE.set(_with(handler))
-    try:
-        with _merged_tags({_RECORDER_TAG: handler.recorder.name}):
-            yield handler
-    finally:
-        _ACTIVE.reset(token)
-        # By identity; a muted context may hold it behind a gate.
-        root.span_handlers = [
-            one for one in root.span_handlers if getattr(one, "handler", one) is not handler
-        ]
+    with attached(handler):
+        token = _ACTIVE.set(_with(handler))
+        try:
+            with _merged_tags({_RECORDER_TAG: handler.recorder.name}):
+                yield handler
+        finally:
+            _ACTIVE.reset(token)
     handler.recorder.raise_fault()
 
 
 def _with(handler: RecallSpanHandler) -> tuple[RecallSpanHandler, ...]:
     known = _ACTIVE.get()
     return known if handler in known else (*known, handler)
+
+
+def _tagged(tags: dict[str, Any] | None) -> object:
+    """The labelled query that the user's own tag names.
+
+    The tag that a block sets speaks for the block's recorder, and tells others nothing.
+    """
+    query_id = tags.get(QUERY_ID_TAG) if tags else None
+    return None if query_id is None or is_named_by_block(query_id) else query_id
 
 
 def _merged_tags(tags: dict[str, Any]) -> AbstractContextManager[None]:

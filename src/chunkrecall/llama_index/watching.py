@@ -34,8 +34,12 @@ class _Open:
 
     watch: Watch
     call: Call
+    query: object
     written: tuple[str, ...] = ()
     """What query engines inside it have answered."""
+
+    def add_written(self, *texts: str) -> None:
+        self.written = (*self.written, *texts)[-_MOST_WRITTEN:]
 
 
 # A context variable and not the parents of spans: LlamaIndex hands both on alike, and this one
@@ -67,14 +71,20 @@ class Watch:
         )
         if call is None:
             return
+        opened = _Open(self, call, query)
         if not known:
-            _OPEN.set((_Open(self, call),))
+            _OPEN.set((opened,))
         else:
             others = [one for one in known if one.watch is not self]
-            _OPEN.set((*others[-_DEEPEST:], *around[-_DEEPEST:], _Open(self, call)))
+            _OPEN.set((*others[-_DEEPEST:], *around[-_DEEPEST:], opened))
 
-    def end(self, key: Hashable, nodes: object) -> None:
+    def end(self, key: Hashable, nodes: object, *, answers_as: str | None = None) -> None:
         """A retriever returned; texts are copied now, since postprocessors edit nodes in place.
+
+        Args:
+            key: Identifies the retrieval.
+            nodes: What it returned.
+            answers_as: The template in which it wraps the answers of query engines inside it.
 
         Raises:
             TypeError: It returned no list of nodes.
@@ -84,7 +94,7 @@ class Watch:
             raise TypeError(f"the retriever returned {nodes!r:.80}, not a list of nodes")
         chunks = self._chunks(nodes)
         if opened is not None and opened.written:
-            chunks = self._flagged(chunks, opened.written)
+            chunks = self._flagged(chunks, opened, answers_as)
         query_id = self.recorder.end(key, chunks)
         if query_id is not None:
             _LAST.set((self, query_id))
@@ -104,27 +114,33 @@ class Watch:
         if query_id is not None:
             self.recorder.step(query_id, name, self._chunks(after))
 
-    def given(self, name: str, nodes: object, query: object = None) -> None:
-        """A synthesizer was given nodes: what postprocessors without a span made of them.
+    def given(self, receiver: str, unseen: str | None, nodes: object, query: object) -> None:
+        """A component was given nodes: what postprocessors without a span made of them.
 
-        Native async postprocessors have none. New nodes, such as the numbered sources of
-        citations, are no step.
+        Native async postprocessors have none. New nodes, such as the numbered sources of citations,
+        are no step.
+
+        Args:
+            receiver: The component's class.
+            unseen: The postprocessors' classes, where they are known.
+            nodes: What it was given.
+            query: What it was asked.
         """
         if self._innermost() is not None or not isinstance(nodes, Sequence):
             return
-        query_id = self._query_behind(nodes, query)
+        query_id = self._query_behind(nodes, query, may_be_emptied=unseen is not None)
         last = None if query_id is None else self.recorder.last_chunks(query_id)
         if query_id is None or last is None or last.chunk_ids is None:
             return
         ids = _ids(nodes)
         if ids != list(last.chunk_ids) and set(ids) <= set(last.chunk_ids):
-            self.recorder.step(query_id, f"{name} input", self._chunks(nodes))
+            self.recorder.step(query_id, unseen or f"{receiver} input", self._chunks(nodes))
 
     def wrote(self, text: str) -> None:
         """A query engine answered; inside a retrieval its answer may come back as a node."""
         around = self._innermost()
         if around is not None:
-            around.written = (*around.written[1 - _MOST_WRITTEN :], text)
+            around.add_written(text)
 
     def _innermost(self) -> _Open | None:
         return next(
@@ -139,7 +155,9 @@ class Watch:
                 return one
         return None
 
-    def _query_behind(self, nodes: object, query: object) -> str | None:
+    def _query_behind(
+        self, nodes: object, query: object, *, may_be_emptied: bool = False
+    ) -> str | None:
         """The labelled query whose last list these nodes came from."""
         if not isinstance(nodes, Sequence):
             return None
@@ -154,7 +172,7 @@ class Watch:
             if found is None:
                 continue
             ids = set(found.chunk_ids or ())
-            if not ids.isdisjoint(_ids(nodes)) or (not found and not nodes):
+            if not ids.isdisjoint(_ids(nodes)) or (not nodes and (may_be_emptied or not found)):
                 return query_id
         return None
 
@@ -167,11 +185,20 @@ class Watch:
         chunks = chunks_of_nodes(items) if isinstance(items, list) else None
         return to_chunks(items) if chunks is None else chunks
 
-    def _flagged(self, chunks: Chunks, written: Sequence[str]) -> Chunks:
+    def _flagged(self, chunks: Chunks, opened: _Open, answers_as: str | None) -> Chunks:
+        written = opened.written
+        if answers_as is not None:
+            asked = _text_of(opened.query)
+            wrapped = [answers_as.format(query_str=asked, response=one) for one in written]
+            written = (*written, *wrapped)
         at = [index for index, text in enumerate(chunks.texts) if text in written]
         if not at:
             return chunks
-        self.recorder.count(generated=len(at))
+        around = self._innermost()
+        if around is None:
+            self.recorder.count(generated=len(at))
+        else:  # it may hand them on
+            around.add_written(*[chunks.texts[index] for index in at])
         metadatas = [dict(chunks.metadata_at(index)) for index in range(len(chunks))]
         for index in at:
             metadatas[index]["generated"] = True

@@ -34,6 +34,14 @@ def scope(query_id: str, recorder: Recorder) -> Iterator[None]:
         _SCOPE.reset(token)
 
 
+def is_named_by_block(query_id: object) -> bool:
+    """Whether a block around, of any recorder, names this query."""
+    scope = _SCOPE.get()
+    while scope is not None and scope.query_id != query_id:
+        scope = scope.around
+    return scope is not None
+
+
 def scope_of(recorder: Recorder) -> Scope | None:
     """The innermost block of this recorder, else the innermost one over an equal dataset."""
     innermost = _SCOPE.get()

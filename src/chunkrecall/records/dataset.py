@@ -127,6 +127,14 @@ class Dataset(BaseModel):
             notes.append(
                 f"{len(unjudged)} queries have no labels and are not judged: {named}{more}"
             )
+        pools = {tuple(query.metadata.get("pooled_from", ())) for query in self.queries} - {()}
+        alone = sorted(pool[0] for pool in pools if len(pool) == 1)
+        if alone:
+            named = ", ".join(map(repr, alone[:_NAMED]))
+            notes.append(
+                f"labels were pooled from one retriever ({named}): what it never returned has no "
+                "label, so its recall is too high and that of others too low"
+            )
         for query in self.queries:
             seen: set[str] = set()
             for label in query.relevant or ():

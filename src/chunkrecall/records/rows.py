@@ -74,7 +74,7 @@ def query_from_row(row: object) -> Query:
     relevant = fields.get("relevant")
     if relevant is not None:
         relevant = [
-            _label_from_row(item, f'"relevant"[{index}]')
+            label_from_row(item, f'"relevant"[{index}]')
             for index, item in enumerate(_list(relevant, "relevant"))
         ]
     relevant_ids = fields.get("relevant_ids")
@@ -97,7 +97,7 @@ def query_to_row(query: Query) -> dict[str, Any]:
     """The dataset row of a query; `query_from_row` gives an equal one."""
     row: dict[str, Any] = {"query_id": query.query_id, "text": query.text}
     if query.relevant is not None:
-        row["relevant"] = [_label_to_row(label) for label in query.relevant]
+        row["relevant"] = [label_to_row(label) for label in query.relevant]
     if query.tags:
         row["tags"] = list(query.tags)
     if query.metadata:
@@ -214,9 +214,14 @@ def json_value(value: object, *, depth: int = 0) -> Any:  # noqa: ANN401 - any J
     return str(value)
 
 
-def _label_from_row(item: object, place: str) -> Any:  # noqa: ANN401 - a label, or a group of them
+def label_from_row(item: object, place: str) -> Any:  # noqa: ANN401 - a label, or a group of them
+    """What `Query` takes as a label, from a text, a label object or a list of alternatives.
+
+    Raises:
+        RowError: It is none of these.
+    """
     if isinstance(item, list):
-        return [_label_from_row(member, f"{place}[{index}]") for index, member in enumerate(item)]
+        return [label_from_row(member, f"{place}[{index}]") for index, member in enumerate(item)]
     if isinstance(item, str):
         return item
     if isinstance(item, Mapping):
@@ -232,9 +237,10 @@ def _label_from_row(item: object, place: str) -> Any:  # noqa: ANN401 - a label,
     )
 
 
-def _label_to_row(label: Label) -> Any:  # noqa: ANN401 - text, object or list
+def label_to_row(label: Label) -> Any:  # noqa: ANN401 - text, object or list
+    """The label as JSON; `label_from_row` gives it back."""
     if label.alternatives:
-        return [_label_to_row(member) for member in label.alternatives]
+        return [label_to_row(member) for member in label.alternatives]
     if label.chunk_id is None and label.grade == 1:
         return label.text
     row: dict[str, Any] = {}
