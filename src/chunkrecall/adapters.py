@@ -15,13 +15,23 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from numbers import Real
 from typing import Any, Protocol
+
+from pydantic import BaseModel
 
 from chunkrecall.errors import UnsupportedRetrieverError
 from chunkrecall.records import Chunk, Chunks
@@ -250,9 +260,41 @@ def to_chunk(item: object, index: int) -> Chunk:
     chunks = _framework_chunks([item])
     if chunks is not None:
         return chunks[0]
-    raise TypeError(
-        f"item {index} of the returned list is a {type(item).__name__}, which holds no chunk text "
-        "that chunkrecall knows — return texts, Documents, nodes or Chunks"
+    raise _unknown_item(item, index)
+
+
+def pair_score(pair: tuple[object, object], index: int) -> float | None:
+    """The score in a (chunk, score) pair.
+
+    Raises:
+        TypeError: It is no number; names the pair's types and the index.
+    """
+    score = pair[1]
+    if not _is_score(score):
+        raise _unknown_item(pair, index)
+    return None if score is None else float(score)  # type: ignore[arg-type]  # a Real
+
+
+def check_texts(texts: Sequence[object], kind: str) -> None:
+    """Refuse chunk texts that are no strings, wherever a framework's object had them.
+
+    Raises:
+        TypeError: One is no string; names its object by kind and index.
+    """
+    if set(map(type, texts)) <= {str}:
+        return
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"the text of {kind} {index} is a {type(text).__name__}, not a string")
+
+
+def _unknown_item(item: object, index: int) -> TypeError:
+    kind = f"a {type(item).__name__}"
+    if isinstance(item, tuple):
+        kind += f" of {', '.join(type(part).__name__ for part in item) or 'nothing'}"
+    return TypeError(
+        f"item {index} of the returned list is {kind}, which holds no chunk text that chunkrecall "
+        "knows — return texts, Documents, nodes or Chunks, or (chunk, score) pairs of them"
     )
 
 
@@ -303,7 +345,8 @@ def items_of(value: object) -> Iterator[object]:
     """The items of a ranked list, of whatever kind the list is.
 
     Raises:
-        TypeError: It is no list: None, a bare string, a mapping, a set, an awaitable.
+        TypeError: It is no list: None, a bare string or Document, a mapping, a set, a table, an
+            awaitable.
     """
     if value is None:
         raise TypeError("the retriever returned None; it must return a list, empty if need be")
@@ -312,14 +355,25 @@ def items_of(value: object) -> Iterator[object]:
         if close is not None:
             close()
         raise AwaitableReturnedError("the retriever returned an awaitable, not chunks")
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+    is_one = isinstance(value, (str, bytes, Mapping)) or _is_record(value)
+    if is_one or not isinstance(value, Iterable):
         raise TypeError(
             f"the retriever returned a bare {type(value).__name__}; it must return a list of "
-            "texts, Documents, nodes or Chunks"
+            "texts, Documents, nodes or Chunks, even where there is only one"
+        )
+    if hasattr(value, "columns"):
+        raise TypeError(
+            f"the retriever returned a {type(value).__name__}, a table; return the column that "
+            "holds the chunk texts, as a list"
         )
     if isinstance(value, (set, frozenset)):
         raise TypeError("the retriever returned a set, which has no order; return a ranked list")
     return iter(value)
+
+
+def _is_record(value: object) -> bool:
+    """Whether going through the value would give its fields: one Document, node or message."""
+    return isinstance(value, BaseModel) and type(value).__iter__ is BaseModel.__iter__
 
 
 def _is_score(value: object) -> bool:

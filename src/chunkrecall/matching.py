@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Literal, Protocol, runtime_checkable
 from unicodedata import normalize
 
@@ -193,11 +194,17 @@ class ChunkId:
         return label.chunk_id
 
     def chunk_keys(self, chunks: Chunks) -> Sequence[Hashable]:
-        """The chunks' ids, None where there is none."""
+        """The chunks' ids, None where there is none that is a string."""
         if self.metadata_key is None:
             return [None] * len(chunks) if chunks.chunk_ids is None else chunks.chunk_ids
-        found = [chunks.metadata_at(index).get(self.metadata_key) for index in range(len(chunks))]
-        return [value if _is_hashable(value) else None for value in found]
+        found = _metadata_values(chunks, self.metadata_key)
+        return [value if isinstance(value, str) else None for value in found]
+
+    def odd_kinds(self, chunks: Chunks) -> set[str]:
+        """The types of the values under the metadata key that are no strings and so no ids."""
+        key = self.metadata_key
+        values = () if key is None else _metadata_values(chunks, key)
+        return {type(value).__name__ for value in values if not isinstance(value, (str, NoneType))}
 
     def first_ranks(
         self, labels: Sequence[Label], chunks: Sequence[Chunk]
@@ -257,12 +264,8 @@ def _equal_keys(
     return tuple(ranks)
 
 
-def _is_hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:  # a tuple that holds a list claims to be Hashable
-        return False
-    return True
+def _metadata_values(chunks: Chunks, key: str) -> Sequence[object]:
+    return [chunks.metadata_at(index).get(key) for index in range(len(chunks))]
 
 
 def _unreadable(label: Label, field: str, rule: str) -> str:

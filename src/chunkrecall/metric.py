@@ -202,7 +202,8 @@ def _ranked(values: object, place: str) -> list[object]:
             "put it in a list"
         )
         raise TypeError(message)
-    if isinstance(values, (AbstractSet, dict)) or not isinstance(values, Iterable):
+    is_table = hasattr(values, "columns")  # going through one gives the columns' names
+    if isinstance(values, (AbstractSet, dict)) or not isinstance(values, Iterable) or is_table:
         order = "" if "relevant" in place else " in ranked order"
         message = f"{place} must be a list of strings{order}, got {type(values).__name__}"
         raise TypeError(message)

@@ -88,22 +88,15 @@ def evaluate(
         return _result(
             eval_name,
             0,
-            _decoded(hypothesis, "hypothesis"),
-            _decoded(reference, "reference"),
+            _decoded(hypothesis, "hypothesis row 0"),
+            _decoded(reference, "reference row 0"),
             k,
             threshold,
         )
     if isinstance(hypothesis, str) or isinstance(reference, str):
-        single, batch = (
-            ("hypothesis", "reference")
-            if isinstance(hypothesis, str)
-            else ("reference", "hypothesis")
-        )
-        raise ValueError(
-            f"{single} is one JSON text and {batch} is a batch of {len(sides[batch])} rows: give "
-            "both as one text, or both as lists of the same length"
-        )
+        _refuse_mixture(sides)
     if len(hypothesis) != len(reference):
+        _refuse_bad_rows(sides)
         raise ValueError(
             f"hypothesis has {len(hypothesis)} rows and reference has {len(reference)}: a batch "
             "needs one of each for every query"
@@ -188,6 +181,23 @@ def _check_side(name: str, value: object) -> None:
         f"{name} must be a JSON array of strings as text, or a list of them; got "
         f"{type(value).__name__} {value!r:.80} — use json.dumps([...])"
     )
+
+
+def _refuse_mixture(sides: Mapping[str, Serialized]) -> NoReturn:
+    """One JSON text beside a batch."""
+    _refuse_bad_rows(sides)
+    single, batch = sorted(sides, key=lambda name: not isinstance(sides[name], str))
+    raise ValueError(
+        f"{single} is one JSON text and {batch} is a batch of {len(sides[batch])} rows: give "
+        "both as one text, or both as lists of the same length"
+    )
+
+
+def _refuse_bad_rows(sides: Mapping[str, Serialized]) -> None:
+    """Name plain chunks where JSON was meant, the usual reason why two sides do not fit."""
+    for name, value in sides.items():
+        for row, item in enumerate(() if isinstance(value, str) else value):
+            _row(item, name, row)
 
 
 def _row(value: object, name: str, row: int) -> Sequence[str]:

@@ -14,9 +14,12 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pandas as pd
 import pytest
+from langchain_core.runnables import RunnableLambda
 
 from chunkrecall import (
+    Chunk,
     RetrievalError,
     UnsupportedRetrieverError,
     adapt,
@@ -25,6 +28,7 @@ from chunkrecall import (
     evaluate_retriever,
     retrieve,
 )
+from chunkrecall.retrieval import is_one_by_one
 from chunkrecall.retrieval.attempt import backoff_s, is_transient
 
 LABELS: dict[str, list[str]] = {f"q{i}": [f"q{i}"] for i in range(6)}
@@ -102,6 +106,9 @@ def test_what_cannot_be_asked_is_refused_with_a_hint(bad: Any, phrase: str) -> N
         ([{"no": "text"}], "item 0"),
         (["a", object()], "item 1 of the returned list is a object"),
         (7, "bare int"),
+        (Chunk(text="a"), "bare Chunk"),
+        (pd.DataFrame({"text": ["a"]}), "a DataFrame, a table"),
+        ({"documents": pd.DataFrame({"text": ["a"]})}, "a DataFrame, a table"),
     ],
 )
 def test_a_result_that_is_no_list_of_chunks_is_an_errored_query(returned: Any, phrase: str) -> None:
@@ -135,6 +142,23 @@ def status_error(status: int, *, on_response: bool = False) -> Exception:
     return error
 
 
+def botocore_error(status: object) -> Exception:
+    error = RuntimeError("An error occurred (ThrottlingException)")
+    error.response = {"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}  # type: ignore[attr-defined]
+    return error
+
+
+class UnreadableError(TypeError):
+    """Whatever one asks it, it fails."""
+
+    def __str__(self) -> str:
+        raise ValueError("nope")
+
+    @property
+    def response(self) -> None:
+        raise RuntimeError("no response yet")
+
+
 def caused_by(cause: Exception) -> Exception:
     error = RuntimeError("wrapped")
     error.__cause__ = cause
@@ -153,6 +177,8 @@ TRANSIENT = [
     status_error(503),
     status_error(408, on_response=True),
     caused_by(ConnectionError()),
+    botocore_error(503),
+    botocore_error(429),
 ]
 PERMANENT = [
     ValueError("bad"),
@@ -160,6 +186,8 @@ PERMANENT = [
     status_error(401),
     status_error(404, on_response=True),
     caused_by(ValueError()),
+    botocore_error(400),
+    botocore_error("503"),
 ]
 
 
@@ -182,6 +210,20 @@ def test_a_permanent_error_is_not(error: Exception) -> None:
     assert report.queries[0].status == "errored"
     assert retriever.calls == 1
     assert not is_transient(error)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("wrap", [lambda function: function, RunnableLambda])
+def test_an_exception_that_cannot_be_read_costs_its_own_query(concurrency: int, wrap: Any) -> None:
+    def search(text: str) -> list[str]:
+        if text == "q1":
+            raise UnreadableError
+        return [text]
+
+    options: dict[str, Any] = {"k": 1, "max_concurrency": concurrency, "progress": False}
+    report = evaluate_retriever(wrap(search), LABELS, **options)
+    assert report.queries[1].error == "UnreadableError: its message cannot be read"
+    assert report.summary["recall@1"].scored == 5
 
 
 def test_retries_run_out() -> None:
@@ -457,6 +499,41 @@ def test_sync_calls_overlap_and_do_not_block_the_callers_loop() -> None:
     ticks, took = asyncio.run(main())
     assert took < 12 * 0.04
     assert ticks >= 4
+
+
+@pytest.mark.parametrize(
+    ("latencies", "wall_s", "expected"),
+    [
+        ((0.2, 0.001, 0.001, 0.001), 0.201, False),  # one slow call
+        ((0.2, 0.2, 0.001), 0.201, False),  # two that timed out side by side
+        ((0.1, 0.1, 0.1, 0.1), 0.2, False),  # two at a time
+        ((0.001, 0.001, 0.001), 0.004, False),  # too quick to matter
+        ((0.1,), 0.2, False),
+        ((), 0.1, False),
+        ((0.1, 0.1, 0.1, 0.1), 0.41, True),
+        ((0.2, 0.1, 0.1, 0.05), 0.46, True),
+    ],
+)
+def test_no_overlap_is_noted_only_where_calls_came_one_after_another(
+    latencies: tuple[float, ...], wall_s: float, expected: bool
+) -> None:
+    assert is_one_by_one(latencies, wall_s) == expected
+
+
+def test_waiting_for_another_attempt_is_no_blocked_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkrecall.retrieval.session.backoff_s", lambda attempts: 0.05)
+    failed = set()
+
+    async def search(text: str) -> list[str]:
+        await asyncio.sleep(0.01)
+        if text not in failed:
+            failed.add(text)
+            raise ConnectionError
+        return [text]
+
+    report = evaluate_retriever(search, LABELS, k=1, progress=False)
+    assert report.mean(1) == 1.0
+    assert not any("no overlap" in note for note in report.notes)
 
 
 def test_cancelling_leaves_no_task_behind() -> None:

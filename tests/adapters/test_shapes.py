@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models import FakeListLLM
 from langchain_core.load import dumpd
+from langchain_core.prompt_values import StringPromptValue
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -37,6 +38,7 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
+from pydantic import BaseModel
 
 from chunkrecall import (
     Chunk,
@@ -181,6 +183,64 @@ def test_text_from_that_is_not_there_is_an_error_that_names_the_keys() -> None:
         nodes_to_texts([TextNode(text="a", metadata={"other": 1})], text_from="original")
     with pytest.raises(TypeError, match="list of Documents"):
         documents_to_texts(["a"], text_from="original")
+
+
+@pytest.mark.parametrize("text", [None, 5, ["a"]])
+@pytest.mark.parametrize("text_from", ["original", lambda one: one.metadata["original"]])
+def test_text_from_that_gives_no_string_is_an_errored_query(text: Any, text_from: Any) -> None:
+    metadata = {"original": text}
+    documents = [Document(page_content="a", metadata=metadata)]
+    nodes = [NodeWithScore(node=TextNode(text="a", metadata=metadata))]
+    for adapter, kind in (
+        (LangChainAdapter(LC(documents=documents), text_from=text_from), "Document"),
+        (LlamaIndexAdapter(LI(nodes), text_from=text_from), "node"),
+    ):
+        for report in both(adapter, {"q": ["a"]}, k=1):
+            assert report.queries[0].status == "errored"
+            phrase = f"the text of {kind} 0 is a {type(text).__name__}, not a string"
+            assert phrase in str(report.queries[0].error)
+            assert str(report)
+
+
+@pytest.mark.parametrize(
+    ("returned", "phrase"),
+    [
+        ([(Document(page_content="a"), {"score": 1})], "a tuple of Document, dict"),
+        ([(TextNode(text="a"), "0.5")], "a tuple of TextNode, str"),
+        ([("a", "b")], "a tuple of str, str"),
+        ([()], "a tuple of nothing"),
+        (Document(page_content="a"), "bare Document"),
+        (TextNode(text="a"), "bare TextNode"),
+        (NodeWithScore(node=TextNode(text="a")), "bare NodeWithScore"),
+        ({"documents": Document(page_content="a")}, "bare Document"),
+        (StringPromptValue(text="a"), "bare StringPromptValue"),
+    ],
+)
+def test_pairs_and_single_objects_that_are_no_list_of_chunks_are_named(
+    returned: Any, phrase: str
+) -> None:
+    for report in both(lambda _: returned, {"q": ["a"]}, k=1):
+        assert report.queries[0].status == "errored"
+        assert str(report.queries[0].error).startswith("TypeError")
+        assert phrase in str(report.queries[0].error)
+    if isinstance(returned, list):
+        for convert in (nodes_to_chunks, documents_to_chunks):
+            with pytest.raises(TypeError, match=phrase):
+                convert(returned)
+
+
+class Results(BaseModel):
+    """A record of the user's own that is a list of chunks."""
+
+    texts: list[str]
+
+    def __iter__(self) -> Any:
+        return iter(self.texts)
+
+
+def test_a_record_that_goes_through_its_chunks_is_a_list() -> None:
+    for report in both(lambda _: Results(texts=["a"]), {"q": ["a"]}, k=1):
+        assert report.mean(1) == 1.0
 
 
 class LI(LlamaIndexBaseRetriever):

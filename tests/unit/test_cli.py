@@ -132,6 +132,42 @@ def test_standard_output_is_exactly_the_one_document(
     )
 
 
+LOUD = """
+import ctypes, os, subprocess, sys
+def search(text):
+    os.write(1, b"noise of the descriptor\\n")
+    subprocess.run([sys.executable, "-c", "print('noise of a child')"])
+    ctypes.CDLL(None).puts(b"noise of a C library")
+    return ["a"]
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the C library has another name")
+def test_what_writes_past_python_is_no_part_of_the_document_either(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cli_loud.py").write_text(LOUD)
+    shell = Shell(capfd)
+    assert shell.run("cli_loud:search", "--format", "json") == 0
+    assert json.loads(shell.out)["summary"]["recall@1"]["mean"] == 0.25
+    for source in ("the descriptor", "a child", "a C library"):
+        assert f"noise of {source}" in shell.err
+    print("as before")
+    assert capfd.readouterr().out == "as before\n"
+
+
+def test_a_reader_that_goes_away_changes_no_exit_code(folder: Path) -> None:
+    for dataset, code in (("labels.jsonl", 0), ("empty.jsonl", 4)):
+        (folder / "empty.jsonl").write_text("")
+        command = [sys.executable, "-m", "chunkrecall", "score", "run.jsonl", dataset]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert b"Error" not in process.stderr.read()
+        assert process.returncode == code
+
+
 @pytest.mark.parametrize(
     ("text", "cutoffs"),
     [("5", [5]), ("5,1,5", [1, 5]), (" 1 , 5 ", [1, 5]), ("all", [None]), ("all,2", [2, None])],
@@ -257,6 +293,11 @@ def test_a_path_that_cannot_be_written_is_refused_before_anything_is_retrieved(
 ) -> None:
     for option, path in (("--save-run", "o.txt"), ("--report", "no/r.json")):
         assert shell.run("cli_search:search", option, path) == 2
+        assert "noise" not in shell.err
+    (folder / "there.jsonl").mkdir()
+    for option in ("--save-run", "--report"):
+        assert shell.run("cli_search:search", option, "there.jsonl") == 2
+        assert "there.jsonl is a folder" in shell.err
         assert "noise" not in shell.err
 
 

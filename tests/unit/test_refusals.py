@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from chunkrecall import (
@@ -31,6 +32,7 @@ from chunkrecall.metric import check_ks
         ({"relevant": "abc"}, TypeError, "relevant must be a list"),
         ({"relevant": b"abc"}, TypeError, "relevant must be a list"),
         ({"relevant": {"a": 1}}, TypeError, "relevant must be a list"),
+        ({"relevant": pd.DataFrame({"a": ["b"]})}, TypeError, "relevant must be a list"),
         ({"relevant": [3]}, TypeError, r"relevant\[0\]"),
         ({"relevant": [None]}, TypeError, r"relevant\[0\]"),
         ({"relevant": [["a", ["b"]]]}, ValueError, "another group"),
@@ -166,6 +168,8 @@ def test_cutoffs_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("retrieved", "relevant", "error"),
     [
+        (pd.DataFrame({"a": ["b"]}), ["a"], TypeError),
+        (["a"], pd.DataFrame({"a": ["b"]}), TypeError),
         ("abc", ["a"], TypeError),
         (["a"], "abc", TypeError),
         (["a"], None, TypeError),
@@ -331,3 +335,14 @@ def test_numbers_in_metadata_equal_no_label() -> None:
     assert ChunkId("name").first_ranks(labels, [chunk]) == (1,)
     assert ChunkId("name") == ChunkId("name")
     assert repr(ChunkId("name")) == "ChunkId('name')"
+
+
+def test_ids_that_are_no_strings_are_noted_with_what_to_do() -> None:
+    dataset = Dataset([Query(query_id="q", text="t", relevant_ids=["7"])])
+    for values, kinds in (([7, 8], "int"), ([7, None, 8.0], "float, int"), ([["7"]], "list")):
+        chunks = [Chunk(text="t", metadata={"cid": value}) for value in values]
+        run = Run(rankings=[Ranking(query_id="q", chunks=chunks)])
+        report = score(run, dataset, k=1, matcher=ChunkId("cid"))
+        assert report.mean(1) == 0.0
+        (note,) = [note for note in report.notes if "no retrieved chunk" in note]
+        assert f"the values under 'cid' are of type {kinds}: store them as strings" in note

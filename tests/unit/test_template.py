@@ -76,9 +76,22 @@ def test_a_batch_may_be_long_or_empty() -> None:
     assert many([], []) == []
 
 
-def test_plain_chunks_where_json_was_meant_are_refused_with_the_hint() -> None:
-    with pytest.raises(ValueError, match=r"hypothesis row 0.*json\.dumps.*recall_at_k\("):
-        evaluate("recall_at_k", hypothesis=["chunk one", "chunk two"], reference=["chunk one", "x"])
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "place"),
+    [
+        (["one", "two"], ["one", "x"], "hypothesis row 0"),
+        (["one", "two"], ["one"], "hypothesis row 0"),
+        (["one", "two"], '["one"]', "hypothesis row 0"),
+        ('["one"]', ["one", "two"], "reference row 0"),
+        (['["one"]', "two"], ['["one"]'], "hypothesis row 1"),
+        (['["one"]', '["two"]'], ["one"], "reference row 0"),
+    ],
+)
+def test_plain_chunks_where_json_was_meant_are_refused_with_the_hint(
+    hypothesis: Any, reference: Any, place: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"{place}.*json\.dumps.*recall_at_k\("):
+        evaluate("recall_at_k", hypothesis=hypothesis, reference=reference)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +127,8 @@ def test_anything_but_a_json_array_is_a_value_error_naming_the_argument(
     bad: Any, side: str
 ) -> None:
     sides = {"hypothesis": '["a"]', "reference": '["a"]', side: bad}
-    with pytest.raises(ValueError, match=side):
+    place = f"{side} row 0" if isinstance(bad, str) else side
+    with pytest.raises(ValueError, match=place):
         evaluate("recall_at_k", **sides)
 
 
@@ -128,7 +142,7 @@ def test_a_bad_row_of_a_batch_is_named_by_its_number(bad: Any) -> None:
 def test_an_element_that_is_no_string_is_a_type_error_with_its_index(element: str) -> None:
     with pytest.raises(TypeError, match="reference row 0: element 1"):
         evaluate("recall_at_k", hypothesis=['["a"]'], reference=[f'["a", {element}]'])
-    with pytest.raises(TypeError, match="hypothesis: element 0"):
+    with pytest.raises(TypeError, match="hypothesis row 0: element 0"):
         evaluate("recall_at_k", hypothesis=f"[{element}]", reference='["1"]')
 
 

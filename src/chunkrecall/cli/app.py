@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +34,7 @@ from chunkrecall.cli.options import (
     cutoffs,
     matcher_of,
 )
+from chunkrecall.cli.output import stdout_kept, write_document
 from chunkrecall.demo import run_demo
 from chunkrecall.formats import check_target, load_dataset, load_run, save_run
 from chunkrecall.metric import cutoff_name
@@ -60,7 +60,7 @@ _PAYLOAD_KEYS = {"hypothesis", "reference", *_CONFIG_NAMES, *_NAME_NAMES}
 
 def _print_version(value: bool) -> None:
     if value:
-        sys.stdout.write(f"{__version__}\n")
+        write_document(f"{__version__}\n")
         raise Exit(0)
 
 
@@ -90,7 +90,7 @@ def demo(
     format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
 ) -> None:
     """Evaluate three real retrievers over a shipped labelled corpus, offline."""
-    with redirect_stdout(sys.stderr):
+    with stdout_kept():
         reports = run_demo(out, k=cutoffs(k), say=_say)
     _print_reports(reports, format)
     _say(f"datasets, runs and reports are in {out}{'' if str(out).endswith('/') else '/'}")
@@ -136,7 +136,7 @@ def run(
         on_error=on_error.value,
         keep_texts=True,
     )
-    with redirect_stdout(sys.stderr):  # what the user's code prints is no part of the document
+    with stdout_kept():  # what the user's code prints is no part of the document
         ranked = retrieve(
             load_retriever(retriever),
             labelled,
@@ -216,7 +216,7 @@ def eval_() -> None:
     results = [outcome] if isinstance(outcome, EvalResult) else outcome
     rows = [result.to_dict() for result in results]
     document = rows[0] if isinstance(outcome, EvalResult) else rows
-    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    write_document(json.dumps(document, allow_nan=False) + "\n")
     if not any(result.status == "completed" for result in results):
         raise Exit(NOT_MEASURED)
 
@@ -232,8 +232,12 @@ def _check_targets(report: Path | None, run: Path | None = None) -> None:
     """Refuse what could not be written before anything is retrieved."""
     if run is not None:
         check_target(run)
-    if report is not None and not report.parent.is_dir():
+    if report is None:
+        return
+    if not report.parent.is_dir():
         raise Failure(f"{report}: there is no folder {str(report.parent)!r}")
+    if report.is_dir():
+        raise Failure(f"{report} is a folder: name a file in it")
 
 
 def _finish(report: Report, format: OutputFormat, path: Path | None) -> None:  # noqa: A002
@@ -260,7 +264,7 @@ def _print_reports(reports: list[Report], format: OutputFormat) -> None:  # noqa
         if len(reports) > 1:
             parts.append(to_terminal(_side_by_side(reports), color=color))
         text = "\n\n".join(parts)
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    write_document(text if text.endswith("\n") else text + "\n")
 
 
 def _side_by_side(reports: list[Report]) -> Document:

@@ -290,11 +290,14 @@ def check_target(path: str | Path, format: Format = "auto") -> Path:  # noqa: A0
     Raises:
         ValueError: The format, or the ending, is none that we write.
         FileNotFoundError: There is no such folder.
+        IsADirectoryError: The path itself is a folder.
     """
     target = Path(path)
     _written_format(target, format)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target}: there is no folder {str(target.parent)!r}")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder: name a file in it")
     return target
 
 

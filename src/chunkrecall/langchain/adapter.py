@@ -15,6 +15,7 @@ from chunkrecall.adapters import to_chunks
 from chunkrecall.errors import UnsupportedRetrieverError
 from chunkrecall.langchain.documents import TextFrom, chunks_of_documents, documents_to_chunks
 from chunkrecall.records import Chunks
+from chunkrecall.retrieval import describe_error
 
 _ASYNC_ONLY = "Cannot invoke a coroutine function synchronously"
 
@@ -91,7 +92,7 @@ class LangChainAdapter:
     def is_wrong_way(self, error: Exception) -> bool:
         """Whether the retriever lacks this way of being called."""
         return isinstance(error, NotImplementedError) or (
-            isinstance(error, TypeError) and _ASYNC_ONLY in str(error)
+            isinstance(error, TypeError) and _ASYNC_ONLY in describe_error(error)
         )
 
     def _chunks(self, value: object) -> Chunks:

@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 
 from langchain_core.documents import Document
 
-from chunkrecall.adapters import items_of, to_chunk
+from chunkrecall.adapters import check_texts, items_of, pair_score, to_chunk
 from chunkrecall.records import Chunks
 
 TextFrom: TypeAlias = "str | Callable[[Document], str] | None"
@@ -22,7 +22,8 @@ def documents_to_chunks(documents: Iterable[object], *, text_from: TextFrom = No
             `page_content` does not hold it.
 
     Raises:
-        TypeError: A bare string, or an item that holds no chunk text, with its index.
+        TypeError: A bare string, an item that holds no chunk text, or a text that is no string,
+            with its index.
         ValueError: A Document without the metadata key that `text_from` names.
     """
     items = documents if isinstance(documents, list) else list(items_of(documents))
@@ -55,7 +56,7 @@ def chunks_of_documents(items: Sequence[object], text_from: TextFrom = None) -> 
         elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Document):
             documents.append(item[0])
             is_scored = True
-            scores.append(to_chunk(("", item[1]), len(documents) - 1).score)
+            scores.append(pair_score(item, len(documents) - 1))
             continue
         else:
             return None
@@ -70,12 +71,7 @@ def _columns(
         texts = [document.page_content for document in documents]
     else:
         texts = [_text(document, text_from) for document in documents]
-    if set(map(type, texts)) - {str}:
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"the text of Document {index} is a {type(text).__name__}, not a string"
-                )
+    check_texts(texts, "Document")
     ids = [document.id for document in documents]
     metadatas = [document.metadata.copy() if document.metadata else None for document in documents]
     return Chunks(

@@ -13,7 +13,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from chunkrecall.adapters import items_of, to_chunk
+from chunkrecall.adapters import check_texts, items_of, pair_score, to_chunk
 from chunkrecall.records import Chunks
 
 TextFrom: TypeAlias = "str | Callable[[BaseNode], str] | None"
@@ -31,7 +31,8 @@ def nodes_to_chunks(nodes: Iterable[object], *, text_from: TextFrom = None) -> C
             content does not hold it, such as "original_text" of a sentence window.
 
     Raises:
-        TypeError: A bare string, or an item that holds no chunk text, with its index.
+        TypeError: A bare string, an item that holds no chunk text, or a text that is no string,
+            with its index.
         ValueError: A node without the metadata key that `text_from` names.
     """
     items = nodes if isinstance(nodes, list) else list(items_of(nodes))
@@ -70,6 +71,7 @@ def chunks_of_nodes(items: Sequence[object], text_from: TextFrom = None) -> Chun
         texts = [node.text for node in nodes]
     else:
         texts = [_text(node, text_from) for node in nodes]
+    check_texts(texts, "node")
     return Chunks(
         tuple(texts),
         tuple([node.id_ for node in nodes]),
@@ -86,9 +88,9 @@ def _taken_apart(items: Sequence[object]) -> tuple[list[Any], list[float | None]
         if isinstance(item, NodeWithScore):
             nodes.append(item.node)
             scores.append(item.score)
-        elif isinstance(item, tuple) and len(item) == 2:
+        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], BaseNode):
             nodes.append(item[0])
-            scores.append(to_chunk(("", item[1]), index).score)
+            scores.append(pair_score(item, index))
         else:
             nodes.append(item)
             scores.append(None)

@@ -237,6 +237,8 @@ def _listed(values: Iterable[object], place: str) -> list[Any]:
     """A list of what was given in a list; a bare string, bytes or mapping is a TypeError."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(f"{place} must be a list, got {_what(values)} — put it in a list")
+    if hasattr(values, "columns"):  # going through a table gives the names of its columns
+        raise TypeError(f"{place} must be a list, got a {type(values).__name__} — take one column")
     return list(values)
 
 

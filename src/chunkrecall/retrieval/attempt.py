@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -73,8 +73,15 @@ def is_transient(error: BaseException) -> bool:
     """Whether trying again may help: connection and time-out errors, status 408, 429 and 5xx.
 
     A status decides where there is one. Clients raise classes of their own, so a class counts by
-    its name too; an error raised `from` another is judged by both.
+    its name too; an error raised `from` another is judged by both. One that cannot be looked at is
+    not tried again.
     """
+    with Attempt() as look:  # its attributes are code of the client's
+        look.value = _says_transient(error)
+    return bool(look.value)
+
+
+def _says_transient(error: BaseException) -> bool:
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -90,11 +97,15 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    for holder in (error, getattr(error, "response", None)):
-        for field in ("status_code", "status", "code"):
-            value = getattr(holder, field, None)
-            if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600:
-                return value
+    response = getattr(error, "response", None)
+    fields = ("status_code", "status", "code")
+    values = [getattr(holder, field, None) for holder in (error, response) for field in fields]
+    if isinstance(response, Mapping):  # botocore's, of every AWS client
+        metadata = response.get("ResponseMetadata")
+        values.append(metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None)
+    for value in values:
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600:
+            return value
     return None
 
 

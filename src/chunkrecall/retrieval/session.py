@@ -155,8 +155,10 @@ class Session:
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and message of an exception."""
-    text = str(error)
+    """Type and message of an exception; its message is code of the user's, which may fail."""
+    with Attempt() as reading:
+        reading.value = str(error)
+    text = "its message cannot be read" if reading.error else reading.value
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -32,6 +32,7 @@ class Scorer:
         self.absent = self.rejected = self.rejectable = 0
         self._answered = self._longest = self._removed = 0
         self._self_hits = self._textless = self._keyless = self._chunks = 0
+        self._odd_kinds: set[str] = set()
 
     def score(self, query: Query, labels: ActiveLabels, ranking: Ranking | None) -> QueryScore:
         """The query's score; no ranking means that the run does not mention it."""
@@ -107,6 +108,8 @@ class Scorer:
         self._self_hits += bool(own_at)
         if not self._reads_texts and self._keyed is not None and not any(keys):
             self._keyless += len(chunks)
+            if isinstance(self._matcher, ChunkId):
+                self._odd_kinds |= self._matcher.odd_kinds(chunks)
         if not (self._plan.dedupe or self._plan.exclude_self):
             return chunks, keys
         kept = []
@@ -184,6 +187,17 @@ class Scorer:
             return f"no label reaches relevance level {self._plan.relevance_level}"
         return "judged, and nothing is relevant"
 
+    def _why_keyless(self) -> str:
+        found = f"no retrieved chunk has a value to match by ({self._matcher.describe()})"
+        if isinstance(self._matcher, ChunkId) and self._odd_kinds:
+            kinds = ", ".join(sorted(self._odd_kinds))
+            key = self._matcher.metadata_key
+            return f"{found}: the values under {key!r} are of type {kinds}: store them as strings"
+        return (
+            f"{found}: give the chunks ids when you index them (Document(id=…), TextNode(id_=…)), "
+            "or name the metadata key that holds them with ChunkId(key=…)"
+        )
+
     def notes(self, unlabelled: int) -> list[str]:
         """What the rankings show that a reader of the means should know."""
         plan = self._plan
@@ -210,11 +224,7 @@ class Scorer:
                 "retriever's own k"
             )
         if self._chunks and self._keyless == self._chunks:
-            notes.append(
-                f"no retrieved chunk has a value to match by ({self._matcher.describe()}): give "
-                "the chunks ids when you index them (Document(id=…), TextNode(id_=…)), or name the "
-                "metadata key that holds them with ChunkId(key=…)"
-            )
+            notes.append(self._why_keyless())
         if self._textless:
             notes.append(
                 f"{self._textless} retrieved chunks have no text; they hold their rank and match "
