@@ -10,6 +10,7 @@ import gc
 import logging
 import operator
 import sys
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.language_models import FakeListLLM, GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolCall
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import RunnableLambda, RunnableParallel
+from langchain_core.runnables import RunnableLambda, RunnableParallel, RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
@@ -282,6 +283,185 @@ def test_steps_of_two_queries_that_run_at_once_do_not_mix(bound_by: str) -> None
     assert [row.retrieved for row in stage.queries] == [("x",), ()]
     assert set(recorder.stages) == {"Scripted", "drop_first", "final"}
     assert {(one.query_id, one.label) for one in recorder.lost} == {("q1", "a"), ("q2", "c")}
+
+
+def keep_first(found: list[Document]) -> list[Document]:
+    return found[:1]
+
+
+RERANK: Any = RunnableLambda(keep_first).with_config(run_name="rerank")
+SHARED = [Document(page_content=text) for text in "axbc"]
+OVERLAPPING = {"first": [SHARED[0], SHARED[1]], "second": [SHARED[3], SHARED[1]]}
+
+
+class Overlapping(BaseRetriever):
+    """The same Documents for several queries, as BM25Retriever gives them."""
+
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        return OVERLAPPING[query]
+
+
+def batched(texts: list[str]) -> Any:
+    return RERANK.batch(Overlapping().batch(texts))
+
+
+def one_after_the_other(texts: list[str]) -> Any:
+    found = [Overlapping().invoke(text) for text in texts]
+    return [RERANK.invoke(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        Overlapping().map() | RERANK.map(),
+        RunnableLambda(batched),
+        RunnableLambda(one_after_the_other),
+    ],
+    ids=["map", "batch", "loop"],
+)
+def test_a_step_belongs_to_the_query_whose_documents_it_takes(chain: Any) -> None:
+    with record_recall(LABELS, k=2) as recorder:
+        chain.invoke(["first", "second"])
+    rows = recorder.stages["rerank"].queries
+    assert [row.retrieved for row in rows] == [("a",), ("c",)]
+    assert [row.recall["recall@2"] for row in rows] == [0.5, 1.0]
+    assert recorder.story("q2") == "Overlapping@2 1.000 → rerank@1 1.000"
+    assert recorder.lost == ()
+
+
+def load_history(_: Any) -> list[Document]:
+    time.sleep(0.02)  # until the branch beside it has retrieved
+    return [Document(page_content="old chat")]
+
+
+def load_no_history(_: Any) -> list[Document]:
+    return []
+
+
+def first_text(found: list[Document]) -> str:
+    return found[0].page_content
+
+
+HISTORY_CHAINS: dict[str, Any] = {
+    "beside": RunnableParallel(context=Scripted(), history=load_history),
+    "after": RunnablePassthrough.assign(context=operator.itemgetter("question") | Scripted())
+    | RunnablePassthrough.assign(history=load_history),
+    "none yet": RunnablePassthrough.assign(context=operator.itemgetter("question") | Scripted())
+    | RunnablePassthrough.assign(history=load_no_history),
+    "none yet, of the documents": Scripted()
+    | RunnableParallel(context=RunnableLambda(first_text), history=RunnableLambda(load_no_history)),
+    "of the answer": Scripted() | RunnableLambda(first_text) | RunnableLambda(load_history),
+}
+
+
+@pytest.mark.parametrize("name", HISTORY_CHAINS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_documents_that_do_not_come_from_the_retrieval_are_no_stage(
+    name: str, streamed: bool
+) -> None:
+    chain = HISTORY_CHAINS[name]
+    asked: Any = {"question": "first"} if "after" in name or name == "none yet" else "first"
+    with record_recall(LABELS, k=2) as recorder:
+        if streamed:
+            list(chain.stream(asked))
+        else:
+            chain.invoke(asked)
+    assert set(recorder.stages) == {"final"}
+    assert recorder.story("q1") == "Scripted@2 0.500"
+
+
+def scored(found: list[Document]) -> list[tuple[Document, float]]:
+    return [(one, 0.5) for one in found[1:]]
+
+
+def as_tuple(found: list[Document]) -> tuple[Document, ...]:
+    return tuple(found[1:])
+
+
+def in_place(found: list[Document]) -> list[Document]:
+    del found[0]
+    return found
+
+
+def rewritten(found: list[Document]) -> list[Document]:
+    return [Document(page_content=one.page_content.upper()) for one in found]
+
+
+def under_its_key(state: dict[str, Any]) -> dict[str, Any]:
+    return {"docs": rewritten(state["docs"])}
+
+
+def beside_the_others(state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "top": [Document(page_content=one.page_content) for one in state["docs"][1:]]}
+
+
+STEPS: dict[str, Any] = {
+    "pairs": RunnableLambda(scored),
+    "tuple": RunnableLambda(as_tuple),
+    "in place": RunnableLambda(in_place),
+    "rewritten": RunnableLambda(rewritten),
+    "state key": RunnableParallel(docs=RunnablePassthrough()) | RunnableLambda(under_its_key),
+    "another key": RunnableParallel(docs=RunnablePassthrough()) | RunnableLambda(beside_the_others),
+    "branch": RunnableParallel(docs=RunnablePassthrough())
+    | RunnablePassthrough.assign(top=operator.itemgetter("docs") | RunnableLambda(drop_first)),
+    "pairs in": RunnableLambda(scored) | RunnableLambda(lambda pairs: [one for one, _ in pairs]),
+}
+
+
+STEP_CASES = [(name, False) for name in STEPS] + [
+    (name, True)
+    for name in STEPS
+    if name != "in place"  # a stream's inputs are told after the step has changed them
+]
+
+
+@pytest.mark.parametrize(("name", "streamed"), STEP_CASES)
+def test_a_step_is_seen_however_it_takes_and_gives_its_documents(name: str, streamed: bool) -> None:
+    chain = RunnableLambda(str) | Scripted() | STEPS[name]
+    with record_recall(LABELS, k=2) as recorder:
+        if streamed:
+            list(chain.stream("first"))
+        else:
+            chain.invoke("first")
+    assert recall_of(recorder, "q1") == 0.5
+    assert recorder.stages["final"].queries[0].recall == {"recall@2": 0.0}
+    assert [one.label for one in recorder.lost] == ["a"]
+    assert len(recorder.stages) == (4 if name == "pairs in" else 3)
+    assert recorder.recorder.faults == []
+
+
+def test_lists_of_lists_are_taken_by_a_fusion_step() -> None:
+    def fuse(lists: list[list[Document]]) -> list[tuple[Document, float]]:
+        return [(one, 1.0) for found in lists for one in found if one.page_content != "a"]
+
+    chain: Any = Scripted().map() | RunnableLambda(fuse)
+    with record_recall(LABELS, k=3) as recorder, recorder.query("q1"):
+        chain.invoke(["about b", "about a"])
+    assert recorder.story("q1") == "Scripted@2 0.500 → fuse@3 0.500: 'a' lost at fuse"
+
+
+def test_a_step_that_falls_back_to_the_retrieved_list_is_the_last_one() -> None:
+    empty: Any = RunnableLambda(drop_all)
+
+    def filtered_or_all(found: list[Document]) -> list[Document]:
+        return empty.invoke(found) or found
+
+    with record_recall(LABELS, k=2) as recorder:
+        (Scripted() | RunnableLambda(filtered_or_all)).invoke("first")
+    assert recorder.stages["drop_all"].queries[0].recall == {"recall@2": 0.0}
+    assert recorder.stages["final"].queries[0].recall == {"recall@2": 0.5}
+
+
+def test_a_step_of_an_earlier_call_is_no_stage_of_the_last_one() -> None:
+    def both(text: str) -> list[Document]:
+        early = Scripted().invoke("about b")
+        Scripted().invoke(text)
+        found: list[Document] = RERANK.invoke(early)
+        return found
+
+    with record_recall(LABELS, k=2) as recorder, recorder.query("q1"):
+        RunnableLambda(both).invoke("about a")
+    assert set(recorder.stages) == {"final"}
 
 
 def test_nested_blocks_over_different_datasets_bind_their_own_queries() -> None:
