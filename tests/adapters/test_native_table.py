@@ -158,7 +158,8 @@ async def acalled() -> Means:
 class ScriptedNodes(LlamaIndexRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [
-            NodeWithScore(node=TextNode(text=text, id_=f"{text}{place}"))
+            # Metadata of its own: until 0.14.19 core takes nodes of one text and metadata for one.
+            NodeWithScore(node=TextNode(text=text, id_=f"{text}{place}", metadata={"at": place}))
             for place, text in enumerate(ANSWERS[query_bundle.query_str])
         ]
 
