@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from chunkrecall.evaluation import aevaluate_retriever, evaluate_retriever
     from chunkrecall.formats import load_dataset, load_run, save_dataset, save_run
+    from chunkrecall.gate import assert_recall
     from chunkrecall.labels import check_dataset
     from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
     from chunkrecall.metric import recall_at_k, recall_at_ks
@@ -62,6 +63,7 @@ __all__ = [
     "adapt",
     "aevaluate_retriever",
     "aretrieve",
+    "assert_recall",
     "check_dataset",
     "evaluate",
     "evaluate_retriever",
@@ -88,6 +90,7 @@ _HOMES = {
     ),
     "evaluation": ("aevaluate_retriever", "evaluate_retriever"),
     "formats": ("load_dataset", "load_run", "save_dataset", "save_run"),
+    "gate": ("assert_recall",),
     "labels": ("check_dataset",),
     "matching": ("ChunkId", "ExactText", "Matcher", "NormalizedText"),
     "metric": ("recall_at_k", "recall_at_ks"),

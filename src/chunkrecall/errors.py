@@ -6,7 +6,7 @@
     ├── UnsupportedRetrieverError  an object that chunkrecall cannot ask for chunks
     ├── MissingExtraError        an optional dependency is not installed (also an ImportError)
     ├── ComparisonError          two reports that must not be compared
-    └── GateError                a recall threshold was missed
+    └── GateError                a recall threshold was missed (also an AssertionError)
 
 Wrong arguments are plain `TypeError` and `ValueError`.
 """

@@ -14,7 +14,18 @@ import typer
 
 from chunkrecall._version import __version__
 from chunkrecall.cli import data
-from chunkrecall.cli.exits import NOT_MEASURED, Exit, Failure
+from chunkrecall.cli.exits import GATE_MISSED, NOT_MEASURED, Exit, Failure
+from chunkrecall.cli.gating import (
+    BaselineOption,
+    ExcludeIdsOption,
+    Gate,
+    GateCodeOption,
+    GateSummaryOption,
+    MaxDropOption,
+    MinCoverageOption,
+    MinHitsOption,
+    MinRecallOption,
+)
 from chunkrecall.cli.loading import load_retriever
 from chunkrecall.cli.options import (
     DedupeOption,
@@ -120,8 +131,26 @@ def run(
         Path | None, typer.Option("--save-run", help="Also save the ranked lists here.")
     ] = None,
     report: ReportOption = None,
+    min_recall: MinRecallOption = None,
+    min_hits: MinHitsOption = None,
+    min_coverage: MinCoverageOption = None,
+    baseline: BaselineOption = None,
+    max_drop: MaxDropOption = "0",
+    exclude_ids: ExcludeIdsOption = None,
+    gate_exit_code: GateCodeOption = GATE_MISSED,
+    gate_summary: GateSummaryOption = None,
 ) -> None:
     """Run a retriever over labelled queries and score it."""
+    gate = Gate(
+        min_recall,
+        min_hits,
+        min_coverage,
+        baseline,
+        max_drop,
+        exclude_ids,
+        gate_exit_code,
+        gate_summary,
+    )
     _check_targets(report, save)
     labelled = load_dataset(dataset)
     _say_all(labelled.notes)
@@ -148,7 +177,7 @@ def run(
         )
     if save is not None:
         save_run(ranked, save)
-    _finish(score_plan(ranked, plan), format, report)
+    _finish(score_plan(ranked, plan), format, report, gate)
 
 
 @app.command()
@@ -165,8 +194,26 @@ def score(
     no_relevant: NoRelevantOption = NoRelevantPolicy.EXCLUDE,
     on_error: OnErrorOption = ErrorPolicy.RECORD,
     report: ReportOption = None,
+    min_recall: MinRecallOption = None,
+    min_hits: MinHitsOption = None,
+    min_coverage: MinCoverageOption = None,
+    baseline: BaselineOption = None,
+    max_drop: MaxDropOption = "0",
+    exclude_ids: ExcludeIdsOption = None,
+    gate_exit_code: GateCodeOption = GATE_MISSED,
+    gate_summary: GateSummaryOption = None,
 ) -> None:
     """Score the ranked lists of a run file against a dataset."""
+    gate = Gate(
+        min_recall,
+        min_hits,
+        min_coverage,
+        baseline,
+        max_drop,
+        exclude_ids,
+        gate_exit_code,
+        gate_summary,
+    )
     if on_error is ErrorPolicy.RAISE:
         raise Failure("--on-error raise goes with `chunkrecall run`; use record or zero")
     _check_targets(report)
@@ -183,7 +230,7 @@ def score(
         on_error=on_error.value,
         keep_texts=True,
     )
-    _finish(score_plan(load_run(run), plan), format, report)
+    _finish(score_plan(load_run(run), plan), format, report, gate)
 
 
 app.command()(data.check)
@@ -240,13 +287,19 @@ def _check_targets(report: Path | None, run: Path | None = None) -> None:
         raise Failure(f"{report} is a folder: name a file in it")
 
 
-def _finish(report: Report, format: OutputFormat, path: Path | None) -> None:  # noqa: A002
+def _finish(
+    report: Report,
+    format: OutputFormat,  # noqa: A002 - the option's name
+    path: Path | None,
+    gate: Gate,
+) -> None:
     if path is not None:
         report.save(path)
     _print_reports([report], format)
     if not any(summary.scored for summary in report.summary.values()):
         _say("nothing could be measured: no query was scored")
         raise Exit(NOT_MEASURED)
+    gate.hold(report)
 
 
 def _print_reports(reports: list[Report], format: OutputFormat) -> None:  # noqa: A002

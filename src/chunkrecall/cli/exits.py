@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+GATE_MISSED = 1
 BAD_INPUT = 2
 CANNOT_LOAD = 3
 NOT_MEASURED = 4
