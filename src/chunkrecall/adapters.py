@@ -86,7 +86,10 @@ class Adapter(Protocol):
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Plain JSON values that tell the retriever apart: never keys, addresses or texts."""
+        """Plain JSON values that tell the retriever apart: never keys, addresses or texts.
+
+        "made_depth" is the depth that `at_depth` gave to a retriever of its own making.
+        """
         ...
 
     def is_wrong_way(self, error: Exception) -> bool:

@@ -284,6 +284,22 @@ def test_an_index_is_searched_as_deep_as_the_largest_k() -> None:
         assert report.queries[0].retrieved_count == 8
 
 
+def test_the_whole_list_of_a_retriever_made_for_another_k_is_noted() -> None:
+    nodes = [TextNode(text=text) for text in TEXTS]
+    index = VectorStoreIndex(nodes, embed_model=MockEmbedding(embed_dim=4))
+    for retriever in (store(), index):
+        for k, noted in (((1, None), True), ((1, 2), False), ((20, None), False), (None, False)):
+            for report in both(retriever, {"q": TEXTS}, k=k):
+                assert any("made as deep as" in note for note in report.notes) == noted, k
+    for retriever in (
+        store().as_retriever(search_kwargs={"k": 1}),
+        index.as_retriever(similarity_top_k=1),
+        SummaryIndex(nodes),
+    ):
+        for report in both(retriever, {"q": TEXTS}, k=(1, None)):
+            assert not any("made as deep as" in note for note in report.notes)
+
+
 class Counting(MockLLM):
     """A language model that must not be asked."""
 

@@ -45,6 +45,7 @@ class LlamaIndexAdapter:
         self.tracing = tracing
         self.name = type(retriever).__name__
         self.notes: tuple[str, ...] = ()
+        self._made_depth: int | None = None
         if isinstance(retriever, BaseIndex):
             self._index = retriever
             self._set_retriever(retriever.as_retriever())
@@ -77,6 +78,7 @@ class LlamaIndexAdapter:
             return made
         try:
             made._set_retriever(self._index.as_retriever(similarity_top_k=depth))
+            made._made_depth = depth
         except (TypeError, ValueError):  # an index kind without that option
             made.notes = (
                 f"depth: {self.name}.as_retriever() takes no similarity_top_k and kept its own",
@@ -110,6 +112,7 @@ class LlamaIndexAdapter:
             "framework": "llama-index",
             "type": type(self._index or self._retriever).__name__,
             "depth": depth if isinstance(depth, int) else None,
+            "made_depth": self._made_depth,
         }
 
     def is_wrong_way(self, error: Exception) -> bool:
