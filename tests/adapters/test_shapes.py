@@ -19,12 +19,16 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import MockEmbedding, SummaryIndex, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever as LlamaIndexBaseRetriever
 from llama_index.core.base.response.schema import Response
+from llama_index.core.indices.query.query_transform import HyDEQueryTransform
+from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import (
     BaseQueryEngine,
     RetrieverQueryEngine,
+    TransformQueryEngine,
 )
+from llama_index.core.retrievers import TransformRetriever
 from llama_index.core.schema import (
     Document as LlamaIndexDocument,
 )
@@ -323,6 +327,22 @@ def test_a_query_engine_is_asked_for_nodes_after_its_postprocessors_and_without_
     for report in both(engine, {"q": ["a", "b"]}, k=2):
         assert report.mean(2) == 0.5
         assert report.queries[0].retrieved == ("a",)
+
+
+def test_a_query_transform_that_asks_a_language_model_is_noted() -> None:
+    retriever = LI(scored(TextNode(text="a")))
+    engine = RetrieverQueryEngine.from_args(retriever, llm=Counting())
+    hyde, plain = HyDEQueryTransform(llm=MockLLM()), IdentityQueryTransform()
+    phrase = "asked a language model for every query: its HyDEQueryTransform"
+    for asked, noted in (
+        (TransformQueryEngine(engine, hyde), True),
+        (TransformRetriever(retriever, hyde), True),
+        (TransformQueryEngine(engine, plain), False),
+        (engine, False),
+    ):
+        for report in both(asked, {"q": ["a"]}, k=1):
+            assert report.mean(1) == 1.0
+            assert any(phrase in note for note in report.notes) == noted
 
 
 class Answering(BaseQueryEngine):

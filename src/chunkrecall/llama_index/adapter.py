@@ -9,6 +9,7 @@ from typing import Any
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.base import BaseLLM
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import QueryBundle
 
@@ -22,8 +23,8 @@ from chunkrecall.records import Chunks
 class LlamaIndexAdapter:
     """Asks any LlamaIndex retriever, index or query engine.
 
-    A query engine is asked through its `retrieve`, postprocessors included, never its language
-    model.
+    A query engine is asked through its `retrieve`, postprocessors included, and never for an
+    answer. A query transform inside that (HyDE) asks its own language model; the run says so.
 
     Args:
         retriever: A BaseRetriever, a BaseQueryEngine that can retrieve, or an index, of which a
@@ -54,6 +55,7 @@ class LlamaIndexAdapter:
             and _overrides(retriever, BaseQueryEngine, "retrieve")
         ):
             self._set_retriever(retriever)
+            self.notes = _transform_notes(retriever)
         else:
             raise UnsupportedRetrieverError(
                 f"{type(retriever).__name__} has no retrieve() that gives nodes without asking a "
@@ -151,6 +153,18 @@ def chunks_from(value: object) -> Chunks | None:
 def quiet() -> AbstractContextManager[object]:
     """A context in which no handler of LlamaIndex's dispatchers sees what happens."""
     return muted()
+
+
+def _transform_notes(retriever: object) -> tuple[str, ...]:
+    """That retrieving asks a language model, where a query transform has one."""
+    transform = getattr(retriever, "_query_transform", None)
+    if not isinstance(getattr(transform, "_llm", None), BaseLLM):
+        return ()
+    note = (
+        f"{type(retriever).__name__} asked a language model for every query: its "
+        f"{type(transform).__name__} rewrites the query with one"
+    )
+    return (note,)
 
 
 def _is_native_async(part: object) -> bool:
