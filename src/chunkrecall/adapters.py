@@ -86,7 +86,10 @@ class Adapter(Protocol):
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Plain JSON values that tell the retriever apart: never keys, addresses or texts."""
+        """Plain JSON values that tell the retriever apart: never keys, addresses or texts.
+
+        "made_depth" is the depth that `at_depth` gave to a retriever of its own making.
+        """
         ...
 
     def is_wrong_way(self, error: Exception) -> bool:
@@ -141,7 +144,8 @@ def adapt(retriever: object) -> Adapter:
         raise UnsupportedRetrieverError(
             f"got the class {retriever.__name__}: pass an instance of it"
         )
-    if all(hasattr(retriever, name) for name in ("at_depth", "aretrieve", "is_wrong_way")):
+    # Of its class: a mock has any attribute one asks it for.
+    if all(hasattr(type(retriever), name) for name in ("at_depth", "aretrieve", "is_wrong_way")):
         return retriever  # type: ignore[return-value]  # it has the adapter's methods
     for framework in loaded_frameworks():
         adapter = framework.adapt(retriever)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pandas as pd
 import pytest
@@ -79,6 +80,13 @@ def test_any_function_can_be_a_retriever(function: Any, concurrency: int, mode: 
         report = asyncio.run(aevaluate_retriever(function, LABELS, **options))
     assert report.mean(1) == 1.0, [query.error for query in report.queries]
     assert [query.query_id for query in report.queries] == list(LABELS)
+
+
+def test_a_mock_is_asked_as_the_function_it_stands_for() -> None:
+    for mock in (MagicMock(return_value=["q"]), AsyncMock(return_value=["q"])):
+        report = evaluate_retriever(mock, {"q": ["q"]}, k=1, progress=False)
+        assert report.mean(1) == 1.0, report.queries[0].error
+        assert mock.call_count == 1
 
 
 class Haystack:

@@ -19,12 +19,16 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import MockEmbedding, SummaryIndex, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever as LlamaIndexBaseRetriever
 from llama_index.core.base.response.schema import Response
+from llama_index.core.indices.query.query_transform import HyDEQueryTransform
+from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import (
     BaseQueryEngine,
     RetrieverQueryEngine,
+    TransformQueryEngine,
 )
+from llama_index.core.retrievers import TransformRetriever
 from llama_index.core.schema import (
     Document as LlamaIndexDocument,
 )
@@ -284,6 +288,22 @@ def test_an_index_is_searched_as_deep_as_the_largest_k() -> None:
         assert report.queries[0].retrieved_count == 8
 
 
+def test_the_whole_list_of_a_retriever_made_for_another_k_is_noted() -> None:
+    nodes = [TextNode(text=text) for text in TEXTS]
+    index = VectorStoreIndex(nodes, embed_model=MockEmbedding(embed_dim=4))
+    for retriever in (store(), index):
+        for k, noted in (((1, None), True), ((1, 2), False), ((20, None), False), (None, False)):
+            for report in both(retriever, {"q": TEXTS}, k=k):
+                assert any("made as deep as" in note for note in report.notes) == noted, k
+    for retriever in (
+        store().as_retriever(search_kwargs={"k": 1}),
+        index.as_retriever(similarity_top_k=1),
+        SummaryIndex(nodes),
+    ):
+        for report in both(retriever, {"q": TEXTS}, k=(1, None)):
+            assert not any("made as deep as" in note for note in report.notes)
+
+
 class Counting(MockLLM):
     """A language model that must not be asked."""
 
@@ -307,6 +327,22 @@ def test_a_query_engine_is_asked_for_nodes_after_its_postprocessors_and_without_
     for report in both(engine, {"q": ["a", "b"]}, k=2):
         assert report.mean(2) == 0.5
         assert report.queries[0].retrieved == ("a",)
+
+
+def test_a_query_transform_that_asks_a_language_model_is_noted() -> None:
+    retriever = LI(scored(TextNode(text="a")))
+    engine = RetrieverQueryEngine.from_args(retriever, llm=Counting())
+    hyde, plain = HyDEQueryTransform(llm=MockLLM()), IdentityQueryTransform()
+    phrase = "asked a language model for every query: its HyDEQueryTransform"
+    for asked, noted in (
+        (TransformQueryEngine(engine, hyde), True),
+        (TransformRetriever(retriever, hyde), True),
+        (TransformQueryEngine(engine, plain), False),
+        (engine, False),
+    ):
+        for report in both(asked, {"q": ["a"]}, k=1):
+            assert report.mean(1) == 1.0
+            assert any(phrase in note for note in report.notes) == noted
 
 
 class Answering(BaseQueryEngine):

@@ -150,6 +150,21 @@ def test_records_are_read_by_the_named_keys_and_none_leaves_a_field_out() -> Non
     assert (two.query_id, two.relevant, two.tags) == ("one", None, ())
 
 
+def test_a_key_of_the_callers_own_that_no_record_has_is_refused() -> None:
+    rows = [{"question": "a", "gold": ["x"]}, {"question": "b"}]
+    with pytest.raises(
+        DatasetError, match=r"no record has the key 'golds' \(for relevant\).*'gold'"
+    ):
+        Dataset.from_records(rows, query="question", relevant="golds")
+    with pytest.raises(DatasetError) as caught:
+        Dataset.from_records(rows, query="question", relevant="g", query_id="i", tags="t")
+    assert [problem.place for problem in caught.value.problems] == ["records"] * 3
+    assert len(Dataset.from_records(rows, query="question", relevant="gold", tags=None)) == 2
+    assert len(Dataset.from_records([], relevant="gold")) == 0
+    unjudged = Dataset.from_records([{"text": "a", "gold": None}], relevant="gold")
+    assert unjudged["a"].relevant is None
+
+
 def test_a_mapping_or_a_list_of_queries_is_a_dataset_and_nothing_else_is() -> None:
     assert list(as_dataset({"a": ["x"], "b": None, "c": []})) == [
         Query(query_id="a", text="a", relevant=["x"]),

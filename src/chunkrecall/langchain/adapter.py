@@ -58,6 +58,7 @@ class LangChainAdapter:
         self.has_sync = not _is_async_only(self._retriever)
         self.has_async = _is_native_async(self._retriever)
         self.notes: tuple[str, ...] = ()
+        self._made_depth: int | None = None
 
     def at_depth(self, depth: int | None) -> LangChainAdapter:
         """For a vector store, the adapter of its retriever with `k=depth`; else itself."""
@@ -68,6 +69,7 @@ class LangChainAdapter:
             made.notes = (f"depth: {self.name}.as_retriever()'s own default, as no k was given",)
         else:
             made._retriever = self._store.as_retriever(search_kwargs={"k": depth})
+            made._made_depth = depth
         return made
 
     def retrieve(self, query: str) -> Chunks:
@@ -87,6 +89,7 @@ class LangChainAdapter:
             "framework": "langchain",
             "type": type(self._store or self._retriever).__name__,
             "depth": depth if isinstance(depth, int) else None,
+            "made_depth": self._made_depth,
         }
 
     def is_wrong_way(self, error: Exception) -> bool:

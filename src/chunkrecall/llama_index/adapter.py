@@ -9,6 +9,7 @@ from typing import Any
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.base import BaseLLM
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import QueryBundle
 
@@ -22,8 +23,8 @@ from chunkrecall.records import Chunks
 class LlamaIndexAdapter:
     """Asks any LlamaIndex retriever, index or query engine.
 
-    A query engine is asked through its `retrieve`, postprocessors included, never its language
-    model.
+    A query engine is asked through its `retrieve`, postprocessors included, and never for an
+    answer. A query transform inside that (HyDE) asks its own language model; the run says so.
 
     Args:
         retriever: A BaseRetriever, a BaseQueryEngine that can retrieve, or an index, of which a
@@ -45,6 +46,7 @@ class LlamaIndexAdapter:
         self.tracing = tracing
         self.name = type(retriever).__name__
         self.notes: tuple[str, ...] = ()
+        self._made_depth: int | None = None
         if isinstance(retriever, BaseIndex):
             self._index = retriever
             self._set_retriever(retriever.as_retriever())
@@ -53,6 +55,7 @@ class LlamaIndexAdapter:
             and _overrides(retriever, BaseQueryEngine, "retrieve")
         ):
             self._set_retriever(retriever)
+            self.notes = _transform_notes(retriever)
         else:
             raise UnsupportedRetrieverError(
                 f"{type(retriever).__name__} has no retrieve() that gives nodes without asking a "
@@ -77,6 +80,7 @@ class LlamaIndexAdapter:
             return made
         try:
             made._set_retriever(self._index.as_retriever(similarity_top_k=depth))
+            made._made_depth = depth
         except (TypeError, ValueError):  # an index kind without that option
             made.notes = (
                 f"depth: {self.name}.as_retriever() takes no similarity_top_k and kept its own",
@@ -110,6 +114,7 @@ class LlamaIndexAdapter:
             "framework": "llama-index",
             "type": type(self._index or self._retriever).__name__,
             "depth": depth if isinstance(depth, int) else None,
+            "made_depth": self._made_depth,
         }
 
     def is_wrong_way(self, error: Exception) -> bool:
@@ -148,6 +153,18 @@ def chunks_from(value: object) -> Chunks | None:
 def quiet() -> AbstractContextManager[object]:
     """A context in which no handler of LlamaIndex's dispatchers sees what happens."""
     return muted()
+
+
+def _transform_notes(retriever: object) -> tuple[str, ...]:
+    """That retrieving asks a language model, where a query transform has one."""
+    transform = getattr(retriever, "_query_transform", None)
+    if not isinstance(getattr(transform, "_llm", None), BaseLLM):
+        return ()
+    note = (
+        f"{type(retriever).__name__} asked a language model for every query: its "
+        f"{type(transform).__name__} rewrites the query with one"
+    )
+    return (note,)
 
 
 def _is_native_async(part: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -54,11 +54,13 @@ class Dataset(BaseModel):
         """The dataset that dicts describe, one query each.
 
         Each argument names the key that holds it; None, or a key that a record lacks, leaves the
-        field out. A record without an id gets its text as id. A record that has neither `relevant`
-        nor `relevant_ids` is not judged.
+        field out. A key that differs from the default must be in some record. A record without an
+        id gets its text as id. A record that has neither `relevant` nor `relevant_ids` is not
+        judged.
 
         Raises:
-            DatasetError: Every record that cannot be read, numbered from 0.
+            DatasetError: Every record that cannot be read, numbered from 0, and every key named
+                that is in none of them.
         """
         keys = {
             "text": query,
@@ -73,11 +75,13 @@ class Dataset(BaseModel):
         queries: list[Query] = []
         problems: list[Problem] = []
         first: dict[str, int] = {}
+        present: dict[Any, None] = {}
         for index, record in enumerate(records):
             place = f"record {index}"
             if not isinstance(record, Mapping):
                 problems.append(Problem(place, f"expected a dict, got {type(record).__name__}"))
                 continue
+            present.update(dict.fromkeys(record))
             fields = {
                 field: record[key]
                 for field, key in keys.items()
@@ -100,6 +104,7 @@ class Dataset(BaseModel):
             earlier = first.setdefault(made.query_id, index)
             if earlier != index:
                 problems.append(Problem(place, _taken(made.query_id, f"record {earlier}")))
+        problems.extend(_absent_keys(keys, present))
         if problems:
             raise DatasetError(problems)
         return cls(queries, name=name)
@@ -193,6 +198,18 @@ def as_dataset(dataset: DatasetInput) -> Dataset:
         'a dataset is a Dataset or a mapping {"query text": ["relevant chunk", …]}; got '
         f"{type(dataset).__name__} — read a file with load_dataset(path)"
     )
+
+
+def _absent_keys(keys: Mapping[str, str | None], present: Collection[Any]) -> list[Problem]:
+    """The keys of the caller's own naming that no record has: a slip would leave all unlabelled."""
+    return [
+        Problem(
+            "records",
+            f"no record has the key {key!r} (for {field}); there are {sorted(map(str, present))}",
+        )
+        for field, key in keys.items()
+        if present and field != "text" and key not in (None, field, *present)
+    ]
 
 
 def _queries(queries: Iterable[Query]) -> tuple[Query, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from chunkrecall.report import QueryScore
 from chunkrecall.scoring.labels import ActiveLabels, first_ranks_in
 
 if TYPE_CHECKING:
-    from chunkrecall.records import Query
+    from chunkrecall.records import Query, Run
     from chunkrecall.scoring.plan import ScoringPlan
 
 _SELF_HITS_SHARE = 0.1
@@ -198,7 +198,13 @@ class Scorer:
             "or name the metadata key that holds them with ChunkId(key=…)"
         )
 
-    def notes(self, unlabelled: int) -> list[str]:
+    def _is_cut_by_us(self, run: Run) -> bool:
+        """Whether the whole list is only as long as the retriever was made for another cutoff."""
+        made_of = run.settings.get("retriever")
+        made_depth = made_of.get("made_depth") if isinstance(made_of, Mapping) else None
+        return None in self._plan.cutoffs and bool(self._longest) and self._longest == made_depth
+
+    def notes(self, run: Run, unlabelled: int) -> list[str]:
         """What the rankings show that a reader of the means should know."""
         plan = self._plan
         notes = []
@@ -222,6 +228,12 @@ class Scorer:
             notes.append(
                 f"{names} {verb} measured on lists of at most {self._longest} chunks: raise the "
                 "retriever's own k"
+            )
+        if self._is_cut_by_us(run):
+            notes.append(
+                f"recall@all was measured on lists of {self._longest} chunks: the retriever was "
+                "made as deep as the largest numbered k — name a larger one, or pass a retriever "
+                "of your own"
             )
         if self._chunks and self._keyless == self._chunks:
             notes.append(self._why_keyless())
