@@ -148,6 +148,58 @@ def test_a_failing_target_costs_its_row_and_is_said_in_the_summary(connections: 
     assert "1 undefined, 1 failed" in summary.comment
 
 
+def summary_of(rows: list[tuple[Any, str | None, Any]], **options: Any) -> tuple[float | None, str]:
+    """Score and comment of rows of outputs, error and reference outputs."""
+    runs: Any = [SimpleNamespace(outputs=outputs, error=error) for outputs, error, _ in rows]
+    examples: Any = [SimpleNamespace(inputs={"query": "q"}, outputs=wanted) for *_, wanted in rows]
+    (one,) = recall_summary_evaluator(2, **options)(runs, examples)["results"]
+    return one.score, one.comment
+
+
+def hits(*ids: str) -> dict[str, Any]:
+    return {"documents": [Document(page_content=f"text {one}", id=one) for one in ids]}
+
+
+@pytest.mark.parametrize("matcher", [None, ChunkId()])
+def test_a_failed_row_of_id_labels_costs_the_summary_no_other_row(matcher: Any) -> None:
+    rows = [
+        (hits("1", "2"), None, {"relevant_ids": ["1"]}),
+        (None, "RuntimeError: rate limit", {"relevant_ids": ["2"]}),
+        ({"answer": "x"}, None, {"relevant_ids": ["2"]}),
+        (hits("3"), None, {"relevant_ids": ["4"]}),
+    ]
+    score, comment = summary_of(rows, matcher=matcher)
+    assert score == 0.5
+    assert comment == "mean over 2 of 4 examples; 0 undefined, 2 failed"
+
+
+def test_a_failed_row_without_labels_is_undefined_in_the_summary() -> None:
+    rows = [
+        (hits("1"), None, {"relevant": ["text 1"]}),
+        (None, "RuntimeError: rate limit", {"relevant": []}),
+        (None, "RuntimeError: rate limit", None),
+    ]
+    assert summary_of(rows) == (1.0, "mean over 1 of 3 examples; 2 undefined, 0 failed")
+
+
+def test_the_summary_is_the_mean_of_the_rows_whatever_their_labels_are() -> None:
+    rows: list[Any] = [
+        (hits("1"), None, {"relevant_ids": ["1"]}),
+        (hits("1"), None, {"relevant": ["text 1", "text 2"]}),
+        (hits("1"), None, {"relevant": "text 1"}),
+    ]
+    alone = [
+        RecallEvaluator(2)(outputs=outputs, reference_outputs=wanted)[0]["score"]
+        for outputs, _, wanted in rows
+    ]
+    assert alone == [1.0, 0.5, None]
+    score, comment = summary_of(rows)
+    assert score == 0.75
+    assert comment == (
+        "mean over 2 of 3 examples; 0 undefined, 1 failed, 1 of them with labels that cannot be read"
+    )
+
+
 DOCUMENTS = [Document(page_content="a", id="1"), Document(page_content="b")]
 
 
