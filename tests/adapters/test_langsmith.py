@@ -12,9 +12,11 @@ from uuid import uuid4
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.load import dumpd
 from langchain_core.messages import ToolMessage
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import InMemoryVectorStore
 from langsmith import aevaluate, evaluate
 from langsmith.schemas import Example
 
@@ -269,6 +271,23 @@ def test_the_keys_can_be_named_and_labels_may_be_ids_groups_and_objects() -> Non
         outputs=["a"], reference_outputs={"relevant": [["a", "b"], {"text": "c"}]}
     )
     assert row["score"] == 0.5
+
+
+@pytest.mark.parametrize("make", [evaluation_target, async_evaluation_target])
+def test_a_vector_store_is_asked_as_deep_as_the_target_says(make: Any) -> None:
+    texts = [f"text {number}" for number in range(10)]
+    store = InMemoryVectorStore.from_texts(texts, DeterministicFakeEmbedding(size=8))
+    target = make(store, depth=10)
+    outputs = target({"query": "q"})
+    if asyncio.iscoroutine(outputs):
+        outputs = asyncio.run(outputs)
+    (row,) = RecallEvaluator(k=10)(outputs=outputs, reference_outputs={"relevant": texts})
+    report = evaluate_retriever(store, {"q": texts}, k=10, progress=False)
+    assert row["score"] == report.mean(10) == 1.0
+    with pytest.raises(ValueError, match="InMemoryVectorStore.*depth=…"):
+        make(store)
+    with pytest.raises(ValueError, match="depth must be.*0"):
+        make(store, depth=0)
 
 
 def test_evaluate_run_accepts_what_langsmith_passes() -> None:
