@@ -212,6 +212,10 @@ DOCUMENTS = [Document(page_content="a", id="1"), Document(page_content="b")]
         ["a", "b"],
         {"documents": DOCUMENTS},
         {"context": DOCUMENTS, "answer": "a"},
+        {"context": "the prompt", "source_documents": DOCUMENTS},
+        {"output": "the answer", "chunks": ["a", "b"]},
+        {"documents": None, "output": {"answer": "a"}, "retrieved": DOCUMENTS},
+        {"output": "the answer", "documents": (one for one in DOCUMENTS)},
         {"source_documents": DOCUMENTS},
         {"output": DOCUMENTS},
         {"output": {"documents": DOCUMENTS}},
@@ -219,6 +223,10 @@ DOCUMENTS = [Document(page_content="a", id="1"), Document(page_content="b")]
         {"documents": [{"page_content": "a", "type": "Document"}, {"page_content": "b"}]},
         {"documents": [(one, 0.5) for one in DOCUMENTS]},
         ToolMessage("text", tool_call_id="1", artifact=DOCUMENTS),
+        {
+            "output": "the answer",
+            "messages": [ToolMessage("text", tool_call_id="1", artifact=DOCUMENTS)],
+        },
         {
             "messages": [
                 ToolMessage("text", tool_call_id="1", artifact=DOCUMENTS[:1]),
@@ -243,6 +251,7 @@ def test_documents_are_found_in_every_usual_place(outputs: Any) -> None:
         ({"documents": ["a"]}, {}, "nobody judged"),
         ({"documents": [7]}, {"relevant": ["a"]}, "int"),
         ({"documents": "a"}, {"relevant": ["a"]}, "bare str"),
+        ({"documents": None}, {"relevant": ["a"]}, "documents_key"),
         (
             {"messages": [ToolMessage("text", tool_call_id="1")]},
             {"relevant": ["a"]},

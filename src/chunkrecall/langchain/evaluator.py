@@ -8,7 +8,7 @@ from uuid import UUID
 
 from langsmith.evaluation import EvaluationResult, EvaluationResults, RunEvaluator
 
-from chunkrecall.adapters import CONTAINER_KEYS, to_chunks
+from chunkrecall.adapters import CONTAINER_KEYS, container_key, to_chunks
 from chunkrecall.metric import Cutoffs, check_ks, cutoff_name
 from chunkrecall.records import Dataset, Label, Query, Ranking, Run
 from chunkrecall.report import summarize
@@ -276,13 +276,14 @@ def _documents(outputs: object, key: str | None) -> object:
             raise ValueError(f"the outputs have no {key!r}; there is {known}")
         return outputs[key]
     if isinstance(outputs, Mapping):
-        for name in CONTAINER_KEYS:
-            if outputs.get(name) is not None:
-                inside = outputs[name]
-                return _documents(inside, None) if isinstance(inside, Mapping) else inside
+        name = container_key(outputs)
+        inside = None if name is None else outputs[name]
         messages = outputs.get("messages")
-        if isinstance(messages, Sequence) and not isinstance(messages, str):
+        is_answer = inside is None or isinstance(inside, str)
+        if is_answer and isinstance(messages, Sequence) and not isinstance(messages, str):
             return _artifacts(messages)
+        if inside is not None:
+            return _documents(inside, None) if isinstance(inside, Mapping) else inside
         raise ValueError(
             f"the outputs hold no documents under {', '.join(map(repr, CONTAINER_KEYS))}; they "
             f"have {sorted(map(str, outputs))} — name the key with documents_key=…"
