@@ -335,10 +335,24 @@ def _chunk_of_dict(item: Mapping[Any, Any], index: int) -> Chunk:
     )
 
 
+def container_key(value: Mapping[Any, Any]) -> str | None:
+    """The key under which a dict holds the chunks; None where it has none of the usual ones.
+
+    A list goes before a dict, and a dict before anything else: a chain's answer or prompt may stand
+    under a usual key too (`{"context": "the prompt", "source_documents": […]}`).
+    """
+    present = [key for key in CONTAINER_KEYS if value.get(key) is not None]
+    for kinds in ((list, tuple, Chunks, Iterator), Mapping):
+        for key in present:
+            if isinstance(value[key], kinds):
+                return key
+    return next((key for key in (*present, *CONTAINER_KEYS) if key in value), None)
+
+
 def _contained(value: Mapping[Any, Any]) -> object:
-    for key in CONTAINER_KEYS:
-        if key in value:
-            return value[key]
+    key = container_key(value)
+    if key is not None:
+        return value[key]
     raise TypeError(
         f"the retriever returned a dict with the keys {sorted(map(str, value))}; expected a list "
         f"of chunks, or a dict that holds one under {', '.join(map(repr, CONTAINER_KEYS))}"

@@ -12,9 +12,11 @@ from uuid import uuid4
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.load import dumpd
 from langchain_core.messages import ToolMessage
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import InMemoryVectorStore
 from langsmith import aevaluate, evaluate
 from langsmith.schemas import Example
 
@@ -148,6 +150,58 @@ def test_a_failing_target_costs_its_row_and_is_said_in_the_summary(connections: 
     assert "1 undefined, 1 failed" in summary.comment
 
 
+def summary_of(rows: list[tuple[Any, str | None, Any]], **options: Any) -> tuple[float | None, str]:
+    """Score and comment of rows of outputs, error and reference outputs."""
+    runs: Any = [SimpleNamespace(outputs=outputs, error=error) for outputs, error, _ in rows]
+    examples: Any = [SimpleNamespace(inputs={"query": "q"}, outputs=wanted) for *_, wanted in rows]
+    (one,) = recall_summary_evaluator(2, **options)(runs, examples)["results"]
+    return one.score, one.comment
+
+
+def hits(*ids: str) -> dict[str, Any]:
+    return {"documents": [Document(page_content=f"text {one}", id=one) for one in ids]}
+
+
+@pytest.mark.parametrize("matcher", [None, ChunkId()])
+def test_a_failed_row_of_id_labels_costs_the_summary_no_other_row(matcher: Any) -> None:
+    rows = [
+        (hits("1", "2"), None, {"relevant_ids": ["1"]}),
+        (None, "RuntimeError: rate limit", {"relevant_ids": ["2"]}),
+        ({"answer": "x"}, None, {"relevant_ids": ["2"]}),
+        (hits("3"), None, {"relevant_ids": ["4"]}),
+    ]
+    score, comment = summary_of(rows, matcher=matcher)
+    assert score == 0.5
+    assert comment == "mean over 2 of 4 examples; 0 undefined, 2 failed"
+
+
+def test_a_failed_row_without_labels_is_undefined_in_the_summary() -> None:
+    rows = [
+        (hits("1"), None, {"relevant": ["text 1"]}),
+        (None, "RuntimeError: rate limit", {"relevant": []}),
+        (None, "RuntimeError: rate limit", None),
+    ]
+    assert summary_of(rows) == (1.0, "mean over 1 of 3 examples; 2 undefined, 0 failed")
+
+
+def test_the_summary_is_the_mean_of_the_rows_whatever_their_labels_are() -> None:
+    rows: list[Any] = [
+        (hits("1"), None, {"relevant_ids": ["1"]}),
+        (hits("1"), None, {"relevant": ["text 1", "text 2"]}),
+        (hits("1"), None, {"relevant": "text 1"}),
+    ]
+    alone = [
+        RecallEvaluator(2)(outputs=outputs, reference_outputs=wanted)[0]["score"]
+        for outputs, _, wanted in rows
+    ]
+    assert alone == [1.0, 0.5, None]
+    score, comment = summary_of(rows)
+    assert score == 0.75
+    assert comment == (
+        "mean over 2 of 3 examples; 0 undefined, 1 failed, 1 of them with labels that cannot be read"
+    )
+
+
 DOCUMENTS = [Document(page_content="a", id="1"), Document(page_content="b")]
 
 
@@ -158,6 +212,10 @@ DOCUMENTS = [Document(page_content="a", id="1"), Document(page_content="b")]
         ["a", "b"],
         {"documents": DOCUMENTS},
         {"context": DOCUMENTS, "answer": "a"},
+        {"context": "the prompt", "source_documents": DOCUMENTS},
+        {"output": "the answer", "chunks": ["a", "b"]},
+        {"documents": None, "output": {"answer": "a"}, "retrieved": DOCUMENTS},
+        {"output": "the answer", "documents": (one for one in DOCUMENTS)},
         {"source_documents": DOCUMENTS},
         {"output": DOCUMENTS},
         {"output": {"documents": DOCUMENTS}},
@@ -165,6 +223,10 @@ DOCUMENTS = [Document(page_content="a", id="1"), Document(page_content="b")]
         {"documents": [{"page_content": "a", "type": "Document"}, {"page_content": "b"}]},
         {"documents": [(one, 0.5) for one in DOCUMENTS]},
         ToolMessage("text", tool_call_id="1", artifact=DOCUMENTS),
+        {
+            "output": "the answer",
+            "messages": [ToolMessage("text", tool_call_id="1", artifact=DOCUMENTS)],
+        },
         {
             "messages": [
                 ToolMessage("text", tool_call_id="1", artifact=DOCUMENTS[:1]),
@@ -189,6 +251,7 @@ def test_documents_are_found_in_every_usual_place(outputs: Any) -> None:
         ({"documents": ["a"]}, {}, "nobody judged"),
         ({"documents": [7]}, {"relevant": ["a"]}, "int"),
         ({"documents": "a"}, {"relevant": ["a"]}, "bare str"),
+        ({"documents": None}, {"relevant": ["a"]}, "documents_key"),
         (
             {"messages": [ToolMessage("text", tool_call_id="1")]},
             {"relevant": ["a"]},
@@ -217,6 +280,23 @@ def test_the_keys_can_be_named_and_labels_may_be_ids_groups_and_objects() -> Non
         outputs=["a"], reference_outputs={"relevant": [["a", "b"], {"text": "c"}]}
     )
     assert row["score"] == 0.5
+
+
+@pytest.mark.parametrize("make", [evaluation_target, async_evaluation_target])
+def test_a_vector_store_is_asked_as_deep_as_the_target_says(make: Any) -> None:
+    texts = [f"text {number}" for number in range(10)]
+    store = InMemoryVectorStore.from_texts(texts, DeterministicFakeEmbedding(size=8))
+    target = make(store, depth=10)
+    outputs = target({"query": "q"})
+    if asyncio.iscoroutine(outputs):
+        outputs = asyncio.run(outputs)
+    (row,) = RecallEvaluator(k=10)(outputs=outputs, reference_outputs={"relevant": texts})
+    report = evaluate_retriever(store, {"q": texts}, k=10, progress=False)
+    assert row["score"] == report.mean(10) == 1.0
+    with pytest.raises(ValueError, match="InMemoryVectorStore.*depth=…"):
+        make(store)
+    with pytest.raises(ValueError, match="depth must be.*0"):
+        make(store, depth=0)
 
 
 def test_evaluate_run_accepts_what_langsmith_passes() -> None:

@@ -105,6 +105,20 @@ A = LC(documents=[Document(page_content="a")])
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        {"context": "the prompt", "source_documents": [Document(page_content="a")]},
+        {"output": "the answer", "chunks": ["a"]},
+        {"documents": None, "output": {"answer": "x"}, "retrieved": ("a",)},
+        {"output": {"chunks": ["a"]}},
+    ],
+)
+def test_the_list_is_found_beside_a_prompt_or_an_answer(answer: Any) -> None:
+    for report in both(lambda text: answer, {"q": ["a"]}, k=1):
+        assert report.mean(1) == 1.0
+
+
+@pytest.mark.parametrize(
     "retriever",
     [
         A,

@@ -8,9 +8,10 @@ from uuid import UUID
 
 from langsmith.evaluation import EvaluationResult, EvaluationResults, RunEvaluator
 
-from chunkrecall.adapters import CONTAINER_KEYS, to_chunks
+from chunkrecall.adapters import CONTAINER_KEYS, container_key, to_chunks
 from chunkrecall.metric import Cutoffs, check_ks, cutoff_name
 from chunkrecall.records import Dataset, Label, Query, Ranking, Run
+from chunkrecall.report import summarize
 from chunkrecall.retrieval import Attempt, describe_error
 from chunkrecall.scoring import plan_scoring, score_plan
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from langsmith.schemas import Run as LangSmithRun
 
     from chunkrecall.matching import Matcher
-    from chunkrecall.records import Chunks
-    from chunkrecall.report import QueryScore, Report
+    from chunkrecall.report import QueryScore
 
 _QUERY_KEYS = ("query", "question", "input", "text")
 
@@ -56,7 +56,8 @@ class RecallEvaluator(RunEvaluator):
         documents_key: str | None = None,
         relevant_key: str = "relevant",
     ) -> None:
-        self._cutoffs = check_ks(k)
+        self.cutoffs = check_ks(k)
+        """Ascending; None is the whole list."""
         self._matcher = matcher
         self._query_key = query_key
         self._documents_key = documents_key
@@ -65,7 +66,7 @@ class RecallEvaluator(RunEvaluator):
     @property
     def feedback_keys(self) -> list[str]:
         """`recall@k` for each cutoff; LangSmith needs them for rows on which an evaluator fails."""
-        return [cutoff_name(k) for k in self._cutoffs]
+        return [cutoff_name(k) for k in self.cutoffs]
 
     def evaluate_run(
         self,
@@ -112,14 +113,14 @@ class RecallEvaluator(RunEvaluator):
         if error:
             return self._unusable(f"the target failed: {error.strip().splitlines()[-1]}")
         with Attempt() as attempt:
-            query, chunks = self.read(
+            attempt.value = self.score_row(
                 inputs=inputs, outputs=outputs, reference_outputs=reference_outputs
             )
-            ranking = Ranking(query_id=query.query_id, chunks=chunks)
-            attempt.value = self.scored([query], [ranking]).queries[0]
         if attempt.error is not None:
             return self._unusable(describe_error(attempt.error))
         score: QueryScore = attempt.value
+        if score.error is not None:
+            return self._unusable(score.error)
         return [
             {
                 "key": cutoff_name(k),
@@ -127,32 +128,34 @@ class RecallEvaluator(RunEvaluator):
                 "comment": score.reason_at(k),
                 "failed": False,
             }
-            for k in self._cutoffs
+            for k in self.cutoffs
         ]
 
-    def read(
-        self, *, inputs: object, outputs: object, reference_outputs: object, query_id: str = "row"
-    ) -> tuple[Query, Chunks]:
-        """The labelled query and the chunks of one row.
+    def score_row(
+        self,
+        *,
+        inputs: object,
+        outputs: object,
+        reference_outputs: object,
+        error: str | None = None,
+    ) -> QueryScore:
+        """The score of one row; it is errored where the outputs cannot be read.
+
+        Args:
+            inputs: Those of the example.
+            outputs: What the target returned.
+            reference_outputs: Those of the example.
+            error: What LangSmith says of a target that failed.
 
         Raises:
-            TypeError: Documents or labels of a kind that cannot be read.
-            ValueError: There are no documents, or no labels, under the keys that were given.
+            TypeError: Labels of a kind that cannot be read.
+            ValueError: There are no labels under the key that was given, or the matcher cannot
+                read them.
         """
-        relevant, relevant_ids = self._labels(reference_outputs)
-        query = Query(
-            query_id=query_id,
-            text=self._question(inputs),
-            relevant=relevant,
-            relevant_ids=relevant_ids,
-        )
-        return query, to_chunks(_documents(outputs, self._documents_key))
-
-    def scored(self, queries: list[Query], rankings: list[Ranking]) -> Report:
-        """The report of rows that were read."""
+        query = self._query(inputs, reference_outputs)
         plan = plan_scoring(
-            Dataset(queries),
-            k=self._cutoffs,
+            Dataset([query]),
+            k=self.cutoffs,
             matcher=self._matcher,
             relevance_level=1,
             dedupe=False,
@@ -161,7 +164,22 @@ class RecallEvaluator(RunEvaluator):
             on_error="record",
             keep_texts=True,
         )
-        return score_plan(Run(rankings=rankings), plan)
+        with Attempt() as attempt:
+            attempt.value = to_chunks(_documents(outputs, self._documents_key))
+        if not error and attempt.error is not None:
+            error = describe_error(attempt.error)
+        chunks = () if error else attempt.value
+        ranking = Ranking(query_id=query.query_id, chunks=chunks, error=error or None)
+        return score_plan(Run(rankings=[ranking]), plan).queries[0]
+
+    def _query(self, inputs: object, reference_outputs: object) -> Query:
+        relevant, relevant_ids = self._labels(reference_outputs)
+        return Query(
+            query_id="row",
+            text=self._question(inputs),
+            relevant=relevant,
+            relevant_ids=relevant_ids,
+        )
 
     def _labels(self, reference_outputs: object) -> tuple[list[Any] | None, list[str] | None]:
         if not isinstance(reference_outputs, Mapping):
@@ -201,8 +219,9 @@ def recall_summary_evaluator(
 ) -> Callable[[Sequence[LangSmithRun], Sequence[Example]], EvaluationResults]:
     """A LangSmith summary evaluator: mean recall at each cutoff over the rows that have a score.
 
-    The comment says over how many rows the mean is, and how many were undefined or failed. Means
-    are exact. Arguments are those of `RecallEvaluator`.
+    Each row is scored alone, as `RecallEvaluator` does it. The comment says over how many rows the
+    mean is, and how many were undefined or failed. Means are exact. Arguments are those of
+    `RecallEvaluator`.
     """
     evaluator = RecallEvaluator(
         k, matcher=matcher, documents_key=documents_key, relevant_key=relevant_key
@@ -211,44 +230,42 @@ def recall_summary_evaluator(
     def recall_summary(
         runs: Sequence[LangSmithRun], examples: Sequence[Example]
     ) -> EvaluationResults:
-        report = _summary_report(evaluator, runs, examples)
+        scores, unreadable = _row_scores(evaluator, runs, examples)
+        summary = summarize(scores, evaluator.cutoffs, unlabelled=0, has_ceiling=False)
         results = []
         for key in evaluator.feedback_keys:
-            one = report.summary[key]
+            one = summary[key]
             comment = (
-                f"mean over {one.averaged_over} of {one.total} examples; "
-                f"{one.undefined} undefined, {one.errored} failed"
+                f"mean over {one.averaged_over} of {one.total + unreadable} examples; "
+                f"{one.undefined} undefined, {one.errored + unreadable} failed"
             )
+            if unreadable:
+                comment += f", {unreadable} of them with labels that cannot be read"
             results.append(EvaluationResult(key=key, score=one.mean, comment=comment))
         return {"results": results}
 
     return recall_summary
 
 
-def _summary_report(
+def _row_scores(
     evaluator: RecallEvaluator, runs: Sequence[LangSmithRun], examples: Sequence[Example]
-) -> Report:
-    """One report over all rows; a row that failed, or that cannot be read, is errored."""
-    queries: list[Query] = []
-    rankings: list[Ranking] = []
-    for index, (run, example) in enumerate(zip(runs, examples, strict=True)):
-        query_id = str(index)
+) -> tuple[list[QueryScore], int]:
+    """The score of each row, scored alone as the evaluator does; how many have no usable labels."""
+    scores: list[QueryScore] = []
+    unreadable = 0
+    for run, example in zip(runs, examples, strict=True):
         with Attempt() as attempt:
-            attempt.value = evaluator.read(
+            attempt.value = evaluator.score_row(
                 inputs=example.inputs,
                 outputs=run.outputs,
                 reference_outputs=example.outputs,
-                query_id=query_id,
+                error=run.error,
             )
         if attempt.error is None:
-            query, chunks = attempt.value
-            queries.append(query)
-            rankings.append(Ranking(query_id=query_id, chunks=chunks, error=run.error))
+            scores.append(attempt.value)
         else:
-            error = run.error or describe_error(attempt.error)
-            queries.append(Query(query_id=query_id, text=query_id, relevant=["(unreadable row)"]))
-            rankings.append(Ranking(query_id=query_id, error=error))
-    return evaluator.scored(queries, rankings)
+            unreadable += 1
+    return scores, unreadable
 
 
 def _documents(outputs: object, key: str | None) -> object:
@@ -259,13 +276,14 @@ def _documents(outputs: object, key: str | None) -> object:
             raise ValueError(f"the outputs have no {key!r}; there is {known}")
         return outputs[key]
     if isinstance(outputs, Mapping):
-        for name in CONTAINER_KEYS:
-            if outputs.get(name) is not None:
-                inside = outputs[name]
-                return _documents(inside, None) if isinstance(inside, Mapping) else inside
+        name = container_key(outputs)
+        inside = None if name is None else outputs[name]
         messages = outputs.get("messages")
-        if isinstance(messages, Sequence) and not isinstance(messages, str):
+        is_answer = inside is None or isinstance(inside, str)
+        if is_answer and isinstance(messages, Sequence) and not isinstance(messages, str):
             return _artifacts(messages)
+        if inside is not None:
+            return _documents(inside, None) if isinstance(inside, Mapping) else inside
         raise ValueError(
             f"the outputs hold no documents under {', '.join(map(repr, CONTAINER_KEYS))}; they "
             f"have {sorted(map(str, outputs))} — name the key with documents_key=…"

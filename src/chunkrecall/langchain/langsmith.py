@@ -16,6 +16,7 @@ from chunkrecall.records import Dataset, DatasetInput, Query, as_dataset
 from chunkrecall.records.rows import RowError, query_from_row, query_to_row
 
 if TYPE_CHECKING:
+    from chunkrecall.adapters import Adapter
     from chunkrecall.records import Chunk
 
 _QUERY_KEYS = ("query", "question", "input", "text")
@@ -107,7 +108,7 @@ def _query(example: Example | Mapping[str, Any], query_key: str | None, relevant
 
 
 def evaluation_target(
-    retriever: object, *, query_key: str = "query"
+    retriever: object, *, query_key: str = "query", depth: int | None = None
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A target for `langsmith.evaluate` that returns `{"documents": […]}` and traces nothing.
 
@@ -117,11 +118,15 @@ def evaluation_target(
     Args:
         retriever: Whatever `chunkrecall.adapt` takes.
         query_key: The key of an example's inputs that holds the question.
+        depth: For a vector store or an index, how many chunks it is asked for: the largest k of the
+            evaluators. A retriever keeps its own.
 
     Raises:
         UnsupportedRetrieverError: The object cannot be asked.
+        ValueError: A vector store or an index without a depth, which would search as deep as its
+            framework's default; a depth that is no integer of at least 1.
     """
-    adapter = adapt(retriever)
+    adapter = _at_depth(retriever, depth)
 
     def target(inputs: dict[str, Any]) -> dict[str, Any]:
         with tracing_context(enabled=False):
@@ -133,10 +138,10 @@ def evaluation_target(
 
 
 def async_evaluation_target(
-    retriever: object, *, query_key: str = "query"
+    retriever: object, *, query_key: str = "query", depth: int | None = None
 ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
     """`evaluation_target` for `langsmith.aevaluate`; a retriever without async runs in a thread."""
-    adapter = adapt(retriever)
+    adapter = _at_depth(retriever, depth)
 
     async def target(inputs: dict[str, Any]) -> dict[str, Any]:
         with tracing_context(enabled=False):
@@ -147,6 +152,20 @@ def async_evaluation_target(
         return {"documents": [_document(chunk) for chunk in chunks]}
 
     return target
+
+
+def _at_depth(retriever: object, depth: int | None) -> Adapter:
+    adapter = adapt(retriever)
+    if depth is not None:
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth must be an integer of at least 1, got {depth!r}")
+        return adapter.at_depth(depth)
+    if adapter.at_depth(1) is not adapter:
+        raise ValueError(
+            f"how deep shall {adapter.name} search? Give depth=…, the largest k of your "
+            "evaluators, or pass a retriever made of it"
+        )
+    return adapter
 
 
 def offline_client() -> Client:
