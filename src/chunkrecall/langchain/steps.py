@@ -179,7 +179,9 @@ def documents_in(items: Listed) -> list[Document] | None:
     """The Documents of a list of them or of (Document, score) pairs; None for any other list."""
     if set(map(type, items)) == {Document}:  # nearly always; isinstance is slow on pydantic classes
         return list(items)
-    documents = [item[0] if isinstance(item, tuple) and len(item) == 2 else item for item in items]
+    documents: list[Any] = [
+        item[0] if isinstance(item, tuple) and len(item) == 2 else item for item in items
+    ]
     return documents if all(isinstance(one, Document) for one in documents) else None
 
 
