@@ -20,7 +20,15 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langsmith import aevaluate, evaluate
 from langsmith.schemas import Example
 
-from chunkrecall import ChunkId, Dataset, DatasetError, Label, Query, evaluate_retriever
+from chunkrecall import (
+    ChunkId,
+    Dataset,
+    DatasetError,
+    Label,
+    Query,
+    UnsupportedRetrieverError,
+    evaluate_retriever,
+)
 from chunkrecall.langchain import (
     RecallEvaluator,
     async_evaluation_target,
@@ -249,6 +257,11 @@ def test_documents_are_found_in_every_usual_place(outputs: Any) -> None:
         ({"documents": ["a"]}, {"answer": "a"}, "relevant_key"),
         ({"documents": ["a"]}, {"relevant": "a"}, "must be a list"),
         ({"documents": ["a"]}, {}, "nobody judged"),
+        ({"documents": ["a"]}, None, "nobody judged"),
+        ({"documents": ["a"]}, ["a"], "must be a dict with 'relevant', got list ['a']"),
+        ({"documents": ["a"]}, {"relevant": [{"page_content": "a"}]}, "a label has text"),
+        ({"documents": ["a"]}, {"relevant": [["b", {"text": 7}]]}, '"relevant"[0][1]'),
+        ({"documents": ["a"]}, {"relevant": [DOCUMENTS[0]]}, "Document"),
         ({"documents": [7]}, {"relevant": ["a"]}, "int"),
         ({"documents": "a"}, {"relevant": ["a"]}, "bare str"),
         ({"documents": None}, {"relevant": ["a"]}, "documents_key"),
@@ -264,7 +277,33 @@ def test_an_unusable_row_is_none_with_a_comment_and_never_an_exception(
 ) -> None:
     rows = RecallEvaluator(k=[1, 5])(outputs=outputs, reference_outputs=reference)
     assert [row["score"] for row in rows] == [None, None]
-    assert all(phrase in row["comment"] for row in rows)
+    for row in rows:
+        assert phrase in row["comment"]
+        assert "errors.pydantic.dev" not in row["comment"]
+        assert "\n" not in row["comment"]
+
+
+@pytest.mark.parametrize(
+    ("error", "comment"),
+    [
+        (" \n", "the target failed: without a message"),
+        ("Traceback\nKeyError: 'x'\n", "the target failed: KeyError: 'x'"),
+    ],
+)
+def test_a_failed_run_has_the_last_line_of_its_error_as_comment(error: str, comment: str) -> None:
+    run: Any = SimpleNamespace(outputs=None, inputs={"query": "q"}, error=error)
+    example = Example(id=uuid4(), inputs={"query": "q"}, outputs={"relevant": ["a"]})
+    (one,) = RecallEvaluator(k=1).evaluate_run(run, example)["results"]
+    assert (one.score, one.comment) == (None, comment)
+
+
+def test_a_sync_target_of_an_async_function_is_refused_and_names_the_other() -> None:
+    async def search(text: str) -> list[str]:
+        return ANSWERS[text]
+
+    with pytest.raises(UnsupportedRetrieverError, match="search is async.*async_evaluation_target"):
+        evaluation_target(search)
+    assert asyncio.run(async_evaluation_target(search)({"query": "b"}))["documents"]  # type: ignore[arg-type]
 
 
 def test_the_keys_can_be_named_and_labels_may_be_ids_groups_and_objects() -> None:

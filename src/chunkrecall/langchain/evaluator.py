@@ -10,7 +10,8 @@ from langsmith.evaluation import EvaluationResult, EvaluationResults, RunEvaluat
 
 from chunkrecall.adapters import CONTAINER_KEYS, container_key, to_chunks
 from chunkrecall.metric import Cutoffs, check_ks, cutoff_name
-from chunkrecall.records import Dataset, Label, Query, Ranking, Run
+from chunkrecall.records import Dataset, Query, Ranking, Run
+from chunkrecall.records.rows import RowError, label_from_row
 from chunkrecall.report import summarize
 from chunkrecall.retrieval import Attempt, describe_error
 from chunkrecall.scoring import plan_scoring, score_plan
@@ -111,7 +112,8 @@ class RecallEvaluator(RunEvaluator):
         self, *, inputs: object, outputs: object, reference_outputs: object, error: str | None
     ) -> list[dict[str, Any]]:
         if error:
-            return self._unusable(f"the target failed: {error.strip().splitlines()[-1]}")
+            message = error.strip() or "without a message"
+            return self._unusable(f"the target failed: {message.splitlines()[-1]}")
         with Attempt() as attempt:
             attempt.value = self.score_row(
                 inputs=inputs, outputs=outputs, reference_outputs=reference_outputs
@@ -182,8 +184,13 @@ class RecallEvaluator(RunEvaluator):
         )
 
     def _labels(self, reference_outputs: object) -> tuple[list[Any] | None, list[str] | None]:
-        if not isinstance(reference_outputs, Mapping):
+        if reference_outputs is None:
             return None, None
+        if not isinstance(reference_outputs, Mapping):
+            raise TypeError(
+                f"the reference outputs must be a dict with {self._relevant_key!r}, got "
+                f"{type(reference_outputs).__name__} {reference_outputs!r:.80}"
+            )
         relevant = reference_outputs.get(self._relevant_key)
         ids = reference_outputs.get(f"{self._relevant_key}_ids")
         if relevant is None and ids is None and reference_outputs:
@@ -191,7 +198,11 @@ class RecallEvaluator(RunEvaluator):
                 f"the reference outputs have no {self._relevant_key!r}; they have "
                 f"{sorted(map(str, reference_outputs))} — name the key with relevant_key=…"
             )
-        return None if relevant is None else [_label(item) for item in _listed(relevant)], ids
+        if relevant is None:
+            return None, ids
+        key = self._relevant_key
+        labels = [_label(one, f'"{key}"[{index}]') for index, one in enumerate(_listed(relevant))]
+        return labels, ids
 
     def _question(self, inputs: object) -> str:
         if isinstance(inputs, str):
@@ -318,10 +329,13 @@ def _listed(values: object) -> list[Any]:
     return list(values)
 
 
-def _label(item: object) -> Any:  # noqa: ANN401 - a text, a Label or a list of them
-    """A label as JSON may hold it."""
-    if isinstance(item, Mapping):
-        return Label(**item)
+def _label(item: object, place: str) -> Any:  # noqa: ANN401 - a text, a Label or a list of them
+    """A label as JSON or Python code may hold it."""
     if isinstance(item, list):
-        return [_label(member) for member in item]
-    return item
+        return [_label(member, f"{place}[{index}]") for index, member in enumerate(item)]
+    if not isinstance(item, Mapping):
+        return item
+    try:
+        return label_from_row(item, place)
+    except RowError as error:
+        raise ValueError(str(error)) from None

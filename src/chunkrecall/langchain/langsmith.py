@@ -11,7 +11,7 @@ from langsmith import Client, tracing_context
 from langsmith.schemas import Example
 
 from chunkrecall.adapters import adapt
-from chunkrecall.errors import DatasetError, Problem
+from chunkrecall.errors import DatasetError, Problem, UnsupportedRetrieverError
 from chunkrecall.records import Dataset, DatasetInput, Query, as_dataset
 from chunkrecall.records.rows import RowError, query_from_row, query_to_row
 
@@ -122,11 +122,16 @@ def evaluation_target(
             evaluators. A retriever keeps its own.
 
     Raises:
-        UnsupportedRetrieverError: The object cannot be asked.
+        UnsupportedRetrieverError: The object cannot be asked, or only with await.
         ValueError: A vector store or an index without a depth, which would search as deep as its
             framework's default; a depth that is no integer of at least 1.
     """
     adapter = _at_depth(retriever, depth)
+    if not adapter.has_sync:
+        raise UnsupportedRetrieverError(
+            f"{adapter.name} is async only: give langsmith.aevaluate the target that "
+            "async_evaluation_target makes of it"
+        )
 
     def target(inputs: dict[str, Any]) -> dict[str, Any]:
         with tracing_context(enabled=False):
