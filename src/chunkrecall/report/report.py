@@ -19,7 +19,7 @@ from chunkrecall.report.views import report_document
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from chunkrecall.records import Run
+    from chunkrecall.records import Dataset, Run
 
 _Value = TypeVar("_Value")
 _FORMAT = "chunkrecall-report"
@@ -45,7 +45,8 @@ class Report:
     notes: tuple[str, ...] = ()
     """What a reader should know: merged labels, short lists, fallbacks."""
     dataset_name: str | None = None
-    dataset_fingerprint: str | None = None
+    fingerprint_of: Dataset | str | None = field(default=None, compare=False, repr=False)
+    """The dataset whose fingerprint is made when somebody asks, or the fingerprint itself."""
     unlabelled: int = 0
     """Retrievals that belong to no labelled query."""
     absent: int = 0
@@ -60,6 +61,12 @@ class Report:
     and equal to this one; empty where there is one step."""
     run: Run | None = field(default=None, compare=False, repr=False)
     """The scored run; in memory only."""
+
+    @property
+    def dataset_fingerprint(self) -> str | None:
+        """What ids, texts, labels and tags the queries had; see `Dataset.fingerprint`."""
+        known = self.fingerprint_of
+        return known if known is None or isinstance(known, str) else known.fingerprint
 
     @cached_property
     def summary(self) -> dict[str, Summary]:
@@ -184,7 +191,7 @@ class Report:
             rules=row["rules"],
             notes=tuple(_list(row, "notes")),
             dataset_name=row["dataset"]["name"],
-            dataset_fingerprint=row["dataset"]["fingerprint"],
+            fingerprint_of=row["dataset"]["fingerprint"],
             unlabelled=row["unlabelled"],
             stages={
                 name: cls.from_dict(stage)
