@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chunkrecall.retrieval import OnError, aretrieve, retrieve
+from chunkrecall.retrieval import OnError, Only, aretrieve, retrieve
 from chunkrecall.scoring import NoRelevant, plan_scoring, score_plan
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chunkrecall.matching import Matcher
     from chunkrecall.metric import Cutoffs
     from chunkrecall.records import DatasetInput
@@ -31,6 +33,8 @@ def evaluate_retriever(
     timeout_s: float | None = None,
     retries: int = 2,
     use_threads: bool = False,
+    checkpoint: str | Path | None = None,
+    only: Only = "missing",
     progress: bool | None = None,
     keep_texts: bool = True,
     name: str | None = None,
@@ -60,6 +64,9 @@ def evaluate_retriever(
         timeout_s: Seconds that one attempt may take.
         retries: How often a query is asked again after a transient failure.
         use_threads: Call in threads even where the retriever has an async method.
+        checkpoint: A file to which each ranked list is appended as it finishes. A run that was
+            killed goes on from it with exactly the queries it lacks.
+        only: "errored" also asks those again that failed in the checkpoint.
         progress: True, False, or None: only on a terminal.
         keep_texts: Whether the report keeps the retrieved texts; without them it takes at most
             about 1 kB a query.
@@ -69,7 +76,7 @@ def evaluate_retriever(
         UnsupportedRetrieverError: The object cannot be asked for chunks.
         ValueError: An invalid argument, or a label that the matcher cannot read; before anything
             is retrieved.
-        DatasetError: One label with different grades.
+        DatasetError: One label with different grades; or a checkpoint of another run.
         RetrievalError: A query failed and `on_error` is "raise".
     """
     plan = plan_scoring(
@@ -92,6 +99,8 @@ def evaluate_retriever(
         timeout_s=timeout_s,
         retries=retries,
         use_threads=use_threads,
+        checkpoint=checkpoint,
+        only=only,
         progress=progress,
         name=name,
     )
@@ -113,6 +122,8 @@ async def aevaluate_retriever(
     timeout_s: float | None = None,
     retries: int = 2,
     use_threads: bool = False,
+    checkpoint: str | Path | None = None,
+    only: Only = "missing",
     progress: bool | None = None,
     keep_texts: bool = True,
     name: str | None = None,
@@ -142,6 +153,8 @@ async def aevaluate_retriever(
         timeout_s=timeout_s,
         retries=retries,
         use_threads=use_threads,
+        checkpoint=checkpoint,
+        only=only,
         progress=progress,
         name=name,
     )

@@ -130,6 +130,13 @@ def run(
     save: Annotated[
         Path | None, typer.Option("--save-run", help="Also save the ranked lists here.")
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Append each ranked list here; a killed run goes on from it."),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(help="With --checkpoint: missing queries, or errored ones too.")
+    ] = "missing",
     report: ReportOption = None,
     min_recall: MinRecallOption = None,
     min_hits: MinHitsOption = None,
@@ -174,6 +181,8 @@ def run(
             max_concurrency=max_concurrency,
             timeout_s=timeout_s,
             retries=retries,
+            checkpoint=checkpoint,
+            only=only,  # type: ignore[arg-type]  # checked there
         )
     if save is not None:
         save_run(ranked, save)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import TIMEOUT_MAX
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from chunkrecall.records import DatasetInput, Run, as_dataset
 from chunkrecall.render import printable
 from chunkrecall.retrieval import tasks, threads
 from chunkrecall.retrieval.attempt import Attempt, exit_refused
+from chunkrecall.retrieval.checkpoint import Checkpoint, Only, run_identity
 from chunkrecall.retrieval.progress import progress_bar
 from chunkrecall.retrieval.session import OnError, Session, describe_error
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from chunkrecall.adapters import Adapter
     from chunkrecall.records import Chunks, Dataset
 
-__all__ = ["Attempt", "OnError", "aretrieve", "describe_error", "exit_refused", "retrieve"]
+__all__ = ["Attempt", "OnError", "Only", "aretrieve", "describe_error", "exit_refused", "retrieve"]
 
 _NOTEWORTHY_S = 0.005
 
@@ -42,6 +44,8 @@ def retrieve(
     timeout_s: float | None = None,
     retries: int = 2,
     use_threads: bool = False,
+    checkpoint: str | Path | None = None,
+    only: Only = "missing",
     progress: bool | None = None,
     name: str | None = None,
 ) -> Run:
@@ -64,15 +68,20 @@ def retrieve(
             errors, status 408, 429 and 5xx. Exponential backoff with jitter.
         use_threads: Call in threads even where the retriever has an async method; one that has
             nothing else gets an event loop of its own for each call.
+        checkpoint: A file to which each ranked list is appended as it finishes. If it is there
+            already, only the queries it lacks are asked.
+        only: "errored" also asks those again that failed in the checkpoint.
         progress: True, False, or None: only on a terminal.
         name: The run's name; the retriever's own otherwise.
 
     Raises:
         UnsupportedRetrieverError: The object cannot be asked.
+        DatasetError: The checkpoint is of other queries, another retriever or another depth.
         RetrievalError: A query failed and `on_error` is "raise".
     """
     limits = _limits(max_concurrency, timeout_s, retries, on_error)
-    with _session(retriever, dataset, depth, limits, progress=progress) as session:
+    kept = _Kept(checkpoint, only)
+    with _session(retriever, dataset, depth, limits, kept, progress=progress) as session:
         by_threads = use_threads or session.adapter.has_sync
         _drive(session, limits, by_threads=by_threads, use_threads=use_threads)
         if session.wrong_way is not None and not use_threads:
@@ -91,6 +100,8 @@ async def aretrieve(
     timeout_s: float | None = None,
     retries: int = 2,
     use_threads: bool = False,
+    checkpoint: str | Path | None = None,
+    only: Only = "missing",
     progress: bool | None = None,
     name: str | None = None,
 ) -> Run:
@@ -101,7 +112,8 @@ async def aretrieve(
     those of `retrieve`.
     """
     limits = _limits(max_concurrency, timeout_s, retries, on_error)
-    with _session(retriever, dataset, depth, limits, progress=progress) as session:
+    kept = _Kept(checkpoint, only)
+    with _session(retriever, dataset, depth, limits, kept, progress=progress) as session:
         by_threads = use_threads or not session.adapter.has_async
         await _adrive(session, limits, by_threads=by_threads, use_threads=use_threads)
         if session.wrong_way is not None and not use_threads:
@@ -118,12 +130,25 @@ class _Limits:
     on_error: OnError
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    checkpoint: str | Path | None
+    only: Only
+
+    def __post_init__(self) -> None:
+        if self.only not in ("missing", "errored"):
+            raise ValueError(f"only must be 'missing' or 'errored', got {self.only!r}")
+        if self.only == "errored" and self.checkpoint is None:
+            raise ValueError("only='errored' needs the checkpoint of an earlier run")
+
+
 @contextmanager
 def _session(
     retriever: object,
     dataset: DatasetInput,
     depth: int | None,
     limits: _Limits,
+    kept: _Kept,
     *,
     progress: bool | None,
 ) -> Iterator[Session]:
@@ -137,12 +162,18 @@ def _session(
         if not adapter.tracing:
             for framework in loaded_frameworks():
                 stack.enter_context(framework.quiet())
+        checkpoint = None
+        if kept.checkpoint is not None:
+            identity = run_identity(labelled.queries, adapter.describe(), depth)
+            checkpoint = stack.enter_context(Checkpoint(kept.checkpoint, identity))
         session = Session(
             adapter,
             labelled.queries,
             retries=limits.retries,
             on_error=limits.on_error,
             advance=advance,
+            checkpoint=checkpoint,
+            only=kept.only,
         )
         session.settings = {
             "retriever": dict(adapter.describe()),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from chunkrecall.errors import RetrievalError
 from chunkrecall.records import Ranking, Run
 from chunkrecall.retrieval.attempt import Attempt, backoff_s, is_transient
+from chunkrecall.retrieval.checkpoint import Checkpoint, Only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,16 +46,30 @@ class Session:
         retries: int,
         on_error: OnError,
         advance: Callable[[], None],
+        checkpoint: Checkpoint | None = None,
+        only: Only = "missing",
     ) -> None:
         self.adapter = adapter
         self._queries = queries
         self._retries = retries
         self._on_error = on_error
         self._advance = advance
-        self._pending = deque(Task(index, query.text) for index, query in enumerate(queries))
+        self._checkpoint = checkpoint
+        self.rankings: list[Ranking | None] = [None] * len(queries)
+        done = {} if checkpoint is None else checkpoint.done
+        for index, query in enumerate(queries):
+            known = done.get(query.query_id)
+            if known is not None and not (only == "errored" and known.error is not None):
+                self.rankings[index] = known
+                advance()
+        self._pending = deque(
+            Task(index, query.text)
+            for index, query in enumerate(queries)
+            if self.rankings[index] is None
+        )
+        self.resumed = len(queries) - len(self._pending)
         self._delayed: list[tuple[float, int, Task]] = []
         self._lock = Lock()
-        self.rankings: list[Ranking | None] = [None] * len(queries)
         self.failure: RetrievalError | None = None
         """What ends the run when `on_error` is "raise"."""
         self.wrong_way: Exception | None = None
@@ -118,6 +133,8 @@ class Session:
                 exception=error,
             )
         self.rankings[task.index] = ranking
+        if self._checkpoint is not None:
+            self._checkpoint.add(ranking)
         self._advance()
 
     def put_back(self, task: Task) -> None:
@@ -139,6 +156,11 @@ class Session:
         """What came back, in dataset order."""
         rankings = [ranking for ranking in self.rankings if ranking is not None]
         notes = list(self.notes)
+        if self.resumed:
+            notes.append(
+                f"{self.resumed} of {len(self.rankings)} queries were not asked again: their lists "
+                "come from the checkpoint"
+            )
         if self.retried:
             notes.append(f"{self.retried} of {len(self.rankings)} queries needed another attempt")
         if self.stuck:
