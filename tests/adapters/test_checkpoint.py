@@ -123,7 +123,7 @@ def test_failures_stay_until_they_are_to_be_asked_again(tmp_path: Path) -> None:
         run(Search(), path, only="all")
 
 
-def test_a_checkpoint_of_another_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_F135_a_checkpoint_of_another_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     run(Search(), path)
     before = path.read_bytes()
@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_as_it_is(tmp_path: Path
         run(Search(), tmp_path / "no" / "run.ckpt")
 
 
-def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
+def test_F093_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
 
     with pytest.raises(KeyboardInterrupt):

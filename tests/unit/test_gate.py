@@ -64,7 +64,7 @@ def test_the_failure_is_an_assertion_and_lists_what_was_missed() -> None:
     assert "reachable values beside it are 0.800 and 1.000" in text
 
 
-def test_a_gate_is_not_green_for_want_of_measurements() -> None:
+def test_F124_a_gate_is_not_green_for_want_of_measurements() -> None:
     nothing = report_of(0, failing=10)
     result = check_gate(nothing, [threshold("0@1")])
     assert (result.passed, result.is_measured) == (False, False)
