@@ -10,7 +10,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -57,14 +57,14 @@ def fuzz(name: Any, seconds: float) -> dict[str, int]:
             for load in (load_dataset, load_run):
                 if load is load_run and name == "llama-index":
                     continue
-                started = monotonic()
+                started = process_time()  # a paused process is not a slow reader
                 try:
                     load(path, format=name)
                     counts["read"] += 1
                 except ChunkRecallError:
                     counts["refused"] += 1
-                if monotonic() - started > _SLOWEST_S:
-                    raise RuntimeError(f"{name} took more than {_SLOWEST_S:g} s")
+                if process_time() - started > _SLOWEST_S:
+                    raise RuntimeError(f"{name} took more than {_SLOWEST_S:g} s of CPU")
 
         while monotonic() < end:
             once()

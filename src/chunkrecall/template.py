@@ -243,11 +243,11 @@ def _decoded_slowly(text: str, place: str, *, in_batch: bool) -> object:
 
 def _check_strings(items: Sequence[object], place: str) -> None:
     try:
-        "".join(items)  # type: ignore[arg-type]  # the fastest check of a whole list
+        # The fastest check of a whole list; it stops early, and is true, at an empty text.
+        if not "".startswith(tuple(items)):  # type: ignore[arg-type]
+            return
     except TypeError:
         pass  # which one it is, below
-    else:
-        return
     for index, item in enumerate(items):
         if not isinstance(item, str):
             raise TypeError(

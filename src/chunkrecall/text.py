@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from html import unescape
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from unicodedata import normalize
 
@@ -161,7 +162,7 @@ class NearMisses:
         that has dozens of spaces more near its beginning than `wanted` is overlooked.
         """
         if self._beginnings is None:
-            joined = _NUL.join([text[:_BEGINNING] for text in self._texts])
+            joined = _NUL.join(map(_cut_to_beginning, self._texts))
             length = _beginning(joined)
             if length > _BEGINNING:
                 joined = _NUL.join([text[:length] for text in self._texts])
@@ -179,6 +180,7 @@ def _beginning(text: str) -> int:
 
 _NUL = "\0"
 _BEGINNING = 40
+_cut_to_beginning = itemgetter(slice(_BEGINNING))
 _COMPARED = 12
 _TRIM = "trimming whitespace"
 _COLLAPSE = "collapsing whitespace"
