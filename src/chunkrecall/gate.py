@@ -14,8 +14,9 @@ from math import lcm
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from chunkrecall.errors import GateError
-from chunkrecall.metric import Cutoff, check_k, cutoff_name, found_at
+from chunkrecall.metric import Cutoff, check_k, cutoff_name
 from chunkrecall.render import count, markdown, quoted, share
+from chunkrecall.report import measured
 from chunkrecall.statistics import ExactMean
 
 if TYPE_CHECKING:
@@ -251,18 +252,20 @@ def _mean(wanted: Threshold, queries: Iterable[QueryScore]) -> tuple[Fraction | 
                 assigned += 1
                 extra += int(query.assigned)
             continue
-        found = found_at(query.sorted_ranks(), wanted.at)
-        if wanted.measure == "hit":
-            mean.add(int(found > 0), 1)
-        else:
-            mean.add(found, len(query.labels))
+        size = len(query.labels)
+        values = [measured(wanted.measure, n, size) for n in query.found_counts(wanted.at)]
+        mean.add(sum(value for value, _ in values), values[0][1] * len(values))
     return mean.mean(extra=extra, extra_count=assigned), mean.count + assigned
 
 
 def _reachable(wanted: Threshold, queries: Iterable[QueryScore], over: int) -> str | None:
     """The means on both sides of a threshold that no mean of so few queries can equal."""
-    sizes = [len(query.labels) for query in queries if query.status == "scored"]
-    steps = over * (1 if wanted.measure == "hit" else lcm(*sizes)) if sizes else 0
+    sizes = [
+        (1 if wanted.measure == "hit" else len(query.labels)) * max(1, len(query.repeats))
+        for query in queries
+        if query.status == "scored"
+    ]
+    steps = over * lcm(*sizes) if sizes else 0
     if not steps or steps > _COARSEST or (wanted.min * steps).denominator == 1:
         return None
     below = int(wanted.min * steps)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,13 +48,17 @@ from chunkrecall.cli.options import (
 )
 from chunkrecall.cli.output import stdout_kept, write_document
 from chunkrecall.demo import run_demo
+from chunkrecall.evaluation import Calls, count_calls, evaluate_plan, numbered_path
 from chunkrecall.formats import check_target, load_dataset, load_run, save_run
 from chunkrecall.metric import cutoff_name
 from chunkrecall.render import Column, Document, Table, printable, share, to_markdown, to_terminal
 from chunkrecall.report import Report
-from chunkrecall.retrieval import retrieve
+from chunkrecall.retrieval import MAX_PERMANENT_ERRORS, Asking
 from chunkrecall.scoring import plan_scoring, score_plan
 from chunkrecall.template import EvalResult, evaluate
+
+if TYPE_CHECKING:
+    from chunkrecall.records import Run
 
 app = typer.Typer(
     name="chunkrecall",
@@ -127,6 +132,21 @@ def run(
         float | None, typer.Option(help="Seconds that one attempt may take.")
     ] = None,
     retries: Annotated[int, typer.Option(help="Further attempts after a transient failure.")] = 2,
+    rate_limit: Annotated[
+        str | None, typer.Option(help="Calls per period, such as 100/min or 10/s.")
+    ] = None,
+    max_permanent_errors: Annotated[
+        int, typer.Option(help="Stop after so many refusals in a row; 0 never stops.")
+    ] = MAX_PERMANENT_ERRORS,
+    repeats: Annotated[
+        int, typer.Option(help="How often every query is asked; scores are means over them.")
+    ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many retriever calls there would be.")
+    ] = False,
+    no_texts: Annotated[
+        bool, typer.Option("--no-texts", help="Keep no retrieved texts: memory for long runs.")
+    ] = False,
     save: Annotated[
         Path | None, typer.Option("--save-run", help="Also save the ranked lists here.")
     ] = None,
@@ -170,23 +190,44 @@ def run(
         exclude_self=exclude_self,
         no_relevant=no_relevant.value,
         on_error=on_error.value,
-        keep_texts=True,
+        keep_texts=not no_texts,
     )
+    how = Asking.of(
+        depth=plan.depth,
+        on_error=on_error.value,
+        max_concurrency=max_concurrency,
+        timeout_s=timeout_s,
+        retries=retries,
+        rate_limit=rate_limit,
+        max_permanent_errors=max_permanent_errors or None,
+        checkpoint=checkpoint,
+        only=only,  # type: ignore[arg-type]  # checked there
+    )
+    if no_texts and save is not None:
+        raise Failure("--no-texts keeps nothing that --save-run could write: use --checkpoint")
     with stdout_kept():  # what the user's code prints is no part of the document
-        ranked = retrieve(
-            load_retriever(retriever),
-            labelled,
-            depth=plan.depth,
-            on_error=on_error.value,
-            max_concurrency=max_concurrency,
-            timeout_s=timeout_s,
-            retries=retries,
-            checkpoint=checkpoint,
-            only=only,  # type: ignore[arg-type]  # checked there
-        )
-    if save is not None:
-        save_run(ranked, save)
-    _finish(score_plan(ranked, plan), format, report, gate)
+        asked = load_retriever(retriever)
+        if dry_run:
+            plan_of_calls = count_calls(asked, plan.dataset, how, repeats=repeats)
+        else:
+            outcome = evaluate_plan(asked, plan, how, repeats=repeats, on_run=_saver(save))
+    if dry_run:
+        write_document(_calls_text(plan_of_calls, format))
+        return
+    _finish(outcome, format, report, gate)
+
+
+def _saver(path: Path | None) -> Callable[[Run, int], None] | None:
+    """Writes the ranked lists of each repeat as it ends."""
+    if path is None:
+        return None
+    return lambda run, number: save_run(run, numbered_path(path, number))
+
+
+def _calls_text(calls: Calls, format: OutputFormat) -> str:  # noqa: A002 - the option's name
+    if format is OutputFormat.JSON:
+        return json.dumps(calls.to_dict(), allow_nan=False) + "\n"
+    return f"{printable(str(calls))}\n"
 
 
 @app.command()

@@ -179,6 +179,16 @@ class Ranking:
         """In the order the retriever returned them; a sequence of `Chunk`."""
         return Chunks(self.texts, self._chunk_ids, scores=self._scores, metadatas=self._metadatas)
 
+    def without_chunks(self) -> Ranking:
+        """The same outcome, and none of what was retrieved."""
+        return Ranking(
+            query_id=self.query_id,
+            error=self.error,
+            latency_s=self.latency_s,
+            query_text=self.query_text,
+            exception=self.exception,
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ranking):
             return NotImplemented

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from chunkrecall.metric import Cutoff, cutoff_name, depth_of, found_at
+from chunkrecall.render import share
 from chunkrecall.report.reason import recall_reason
+from chunkrecall.statistics import ExactMean
 
 Status = Literal["scored", "undefined", "errored", "not_run"]
 STATUSES: tuple[Status, ...] = ("scored", "undefined", "errored", "not_run")
@@ -45,6 +47,10 @@ class QueryScore:
     """Each call's recall where the query was retrieved several times; the last ones of many."""
     union: dict[str, float | None] | None = None
     """Recall of all those calls together: a label counts that any of them has in its first k."""
+    repeats: tuple[tuple[int | None, ...], ...] = ()
+    """The first ranks of the labels in each repeat that was answered, where the query was asked
+    several times on purpose: recall, hit and complete are then means over them, everything else is
+    that of the first; empty where it was asked once."""
     exception: Exception | None = field(default=None, compare=False, repr=False)
     """The retriever's own exception; in memory only."""
 
@@ -99,7 +105,31 @@ class QueryScore:
             missing=missing,
             ranks=self.ranks,
         )
+        if self.repeats:
+            values = [call[cutoff_name(k)] or 0.0 for call in self.calls]
+            shown = f"{share(min(values))} to {share(max(values))}"
+            text = (
+                f"{share(self.recall[cutoff_name(k)])} over {len(values)} repeats ({shown}); {text}"
+            )
         return text if self.explanation is None else f"{text}; {self.explanation}"
+
+    @property
+    def spread(self) -> dict[str, float | None]:
+        """The largest less the smallest recall of its repeats, by `recall@k`; None without any."""
+        names = [cutoff_name(k) for k in self.cutoffs]
+        if not self.repeats:
+            return dict.fromkeys(names)
+        values = {name: [call[name] or 0.0 for call in self.calls] for name in names}
+        return {name: max(values[name]) - min(values[name]) for name in names}
+
+    def found_counts(self, k: Cutoff) -> tuple[int, ...]:
+        """How many labels the first k chunks satisfy, in each repeat, or in the only list."""
+        return tuple(
+            [
+                found_at(sorted([rank for rank in ranks if rank is not None]), k)
+                for ranks in self.repeats or (self.label_ranks,)
+            ]
+        )
 
     def sorted_ranks(self) -> list[int]:
         """The ranks of the labels that were retrieved, ascending."""
@@ -128,14 +158,23 @@ class QueryScore:
             "tags": list(self.tags),
             "calls": [dict(call) for call in self.calls],
             "union": None if self.union is None else dict(self.union),
+            "repeats": [list(ranks) for ranks in self.repeats],
         }
 
     def _values(self, measure: str) -> dict[str, float | None]:
         if self.status != "scored":
             return {cutoff_name(k, measure): self.assigned for k in self.cutoffs}
-        ranks = self.sorted_ranks()
         size = len(self.labels)
         values: dict[str, float | None] = {}
+        if self.repeats:
+            for k in self.cutoffs:
+                mean = ExactMean()
+                for found in self.found_counts(k):
+                    mean.add(*measured(measure, found, size))
+                exact = mean.mean()
+                values[cutoff_name(k, measure)] = None if exact is None else float(exact)
+            return values
+        ranks = self.sorted_ranks()
         for k in self.cutoffs:
             found = found_at(ranks, k)
             if measure == "hit":
@@ -146,6 +185,13 @@ class QueryScore:
                 value = found / size
             values[cutoff_name(k, measure)] = value
         return values
+
+
+def measured(measure: str, found: int, size: int) -> tuple[int, int]:
+    """The value of a measure as a fraction, where that many of the labels were found."""
+    if measure == "recall":
+        return found, size
+    return int(found > 0 if measure == "hit" else found == size), 1
 
 
 def _is_within(rank: int | None, k: Cutoff) -> bool:

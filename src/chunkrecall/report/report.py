@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from chunkrecall.errors import DatasetError, MissingExtraError
 from chunkrecall.metric import Cutoff, check_k, check_ks, cutoff_name
 from chunkrecall.render import to_html, to_markdown, to_terminal
 from chunkrecall.report.query_score import STATUSES, QueryScore
-from chunkrecall.report.summary import MEASURES, Summary, summarize
+from chunkrecall.report.summary import MEASURES, Summary, mean_per_label_set, summarize
 from chunkrecall.report.views import report_document
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Report:
     stages: Mapping[str, Report] = field(default_factory=dict)
     """A report of the same queries for each step of a pipeline of several, "final" being the last
     and equal to this one; empty where there is one step."""
+    repeats: int = 1
+    """How often every query was asked; see `QueryScore.repeats`."""
     run: Run | None = field(default=None, compare=False, repr=False)
     """The scored run; in memory only."""
 
@@ -78,16 +80,28 @@ class Report:
             has_ceiling=self.has_ceiling,
         )
 
-    def mean(self, k: SupportsIndex | None) -> float | None:
+    def mean(
+        self, k: SupportsIndex | None, *, per: Literal["query", "label_set"] = "query"
+    ) -> float | None:
         """The mean recall at one of the report's cutoffs; None when no query was scored.
+
+        Args:
+            k: The cutoff.
+            per: "label_set" first takes the mean over the queries that have the same labels, then
+                over these sets, so that sixty paraphrases of one question count as one. Queries
+                that only a policy gives a value are left out of it.
 
         Raises:
             ValueError: The report was not made at this cutoff.
         """
+        if per not in ("query", "label_set"):
+            raise ValueError(f"per must be 'query' or 'label_set', got {per!r}")
         cutoff = check_k(k)
         if cutoff not in self.cutoffs:
             known = ", ".join(cutoff_name(one) for one in self.cutoffs)
             raise ValueError(f"the report has no {cutoff_name(cutoff)}; it has {known}")
+        if per == "label_set":
+            return mean_per_label_set(self.queries, cutoff)
         return self.summary[cutoff_name(cutoff)].mean
 
     @property
@@ -107,6 +121,17 @@ class Report:
             )
             for tag in tags
         }
+
+    @property
+    def unstable(self) -> tuple[QueryScore, ...]:
+        """The queries whose repeats differ in recall at some cutoff, the widest spread first."""
+        spreads = [
+            (max((value or 0.0 for value in query.spread.values()), default=0.0), query)
+            for query in self.queries
+            if query.repeats
+        ]
+        ordered = sorted(spreads, key=lambda pair: -pair[0])
+        return tuple(query for spread, query in ordered if spread > 0)
 
     def worst(self, count: int = 10) -> tuple[QueryScore, ...]:
         """The errored queries, then the scored ones that miss something, lowest recall first."""
@@ -140,6 +165,8 @@ class Report:
             "notes": list(self.notes),
             "queries": [query.to_dict() for query in self.queries],
         }
+        if self.repeats > 1:
+            row["repeats"] = self.repeats
         if self.stages:
             row["stages"] = {name: stage.to_dict() for name, stage in self.stages.items()}
         return row
@@ -201,6 +228,7 @@ class Report:
             rejected=row["correct_rejection"]["rejected"],
             rejectable=row["correct_rejection"]["of"],
             has_ceiling=row["has_ceiling"],
+            repeats=_typed(row.get("repeats", 1), int, "repeats"),
         )
 
     def to_pandas(self) -> DataFrame:
@@ -285,6 +313,10 @@ def _query_score(row: Mapping[str, Any], cutoffs: tuple[Cutoff, ...]) -> QuerySc
         tags=tuple(_list(row, "tags")),
         calls=tuple(dict(call) for call in row.get("calls", ())),
         union=row.get("union"),
+        repeats=tuple(
+            tuple([None if rank is None else check_k(rank) for rank in one])
+            for one in row.get("repeats", ())
+        ),
     )
 
 

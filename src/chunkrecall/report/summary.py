@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from chunkrecall.metric import Cutoff, cutoff_name, found_at
-from chunkrecall.report.query_score import QueryScore
+from chunkrecall.report.query_score import QueryScore, measured
 from chunkrecall.statistics import ExactMean
 
 MEASURES = ("recall", "hit", "complete")
@@ -63,15 +64,18 @@ def summarize(
     """
     statuses = Counter(query.status for query in queries)
     scored = [
-        (query.sorted_ranks(), len(query.labels)) for query in queries if query.status == "scored"
+        (query.sorted_ranks(), len(query.labels))
+        for query in queries
+        if query.status == "scored" and not query.repeats
     ]
+    repeated = [query for query in queries if query.status == "scored" and query.repeats]
     assigned = [(query.status, query.assigned) for query in queries if query.assigned is not None]
     summaries = {}
     for k in cutoffs:
         # Few pairs of labels found and labels stand for many queries.
         counts = Counter([(found_at(ranks, k), size) for ranks, size in scored])
         for measure in MEASURES:
-            mean, most, pooled = _means(measure, k, counts)
+            mean, most, pooled = _means(measure, k, counts, repeated)
             # Bounds put every errored query at 0 or 1, whatever a policy assigned to it.
             low = sum(int(value) for status, value in assigned if status != "errored")
             others = sum(status != "errored" for status, _ in assigned)
@@ -101,12 +105,27 @@ def summarize(
     return summaries
 
 
+def mean_per_label_set(queries: Iterable[QueryScore], k: Cutoff) -> float | None:
+    """The mean recall over the distinct sets of labels, of each the mean over its queries."""
+    sets: defaultdict[frozenset[str], ExactMean] = defaultdict(ExactMean)
+    for query in queries:
+        if query.status == "scored":
+            found = query.found_counts(k)
+            sets[frozenset(query.labels)].add(sum(found), len(query.labels) * len(found))
+    means = [mean for one in sets.values() if (mean := one.mean()) is not None]
+    return float(sum(means) / len(means)) if means else None
+
+
 def _means(
-    measure: str, k: Cutoff, counts: Mapping[tuple[int, int], int]
+    measure: str,
+    k: Cutoff,
+    counts: Mapping[tuple[int, int], int],
+    repeated: Sequence[QueryScore],
 ) -> tuple[ExactMean, ExactMean, float | None]:
     """The mean, that of the largest values possible (recall only), and the pooled share."""
     mean, most = ExactMean(), ExactMean()
-    found_labels = labels = 0
+    found_labels = Fraction(0)
+    labels = 0
     for (found, size), queries in counts.items():
         if measure == "recall":
             mean.add(found, size, times=queries)
@@ -114,6 +133,13 @@ def _means(
             found_labels += found * queries
             labels += size * queries
         else:
-            reached = found > 0 if measure == "hit" else found == size
-            mean.add(int(reached), 1, times=queries)
-    return mean, most, found_labels / labels if labels else None
+            mean.add(*measured(measure, found, size), times=queries)
+    for query in repeated:  # each counts once, with the mean of its repeats
+        size = len(query.labels)
+        fractions = [measured(measure, found, size) for found in query.found_counts(k)]
+        mean.add(sum(value for value, _ in fractions), fractions[0][1] * len(fractions))
+        if measure == "recall":
+            most.add(size if k is None else min(k, size), size)
+            found_labels += Fraction(sum(value for value, _ in fractions), len(fractions))
+            labels += size
+    return mean, most, float(found_labels / labels) if labels else None

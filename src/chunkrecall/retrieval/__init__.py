@@ -11,25 +11,52 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import TIMEOUT_MAX
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from chunkrecall.adapters import adapt, loaded_frameworks
 from chunkrecall.metric import check_k
-from chunkrecall.records import DatasetInput, Run, as_dataset
+from chunkrecall.records import DatasetInput, Ranking, Run, as_dataset
 from chunkrecall.render import printable
 from chunkrecall.retrieval import tasks, threads
 from chunkrecall.retrieval.attempt import Attempt, exit_refused
-from chunkrecall.retrieval.checkpoint import Checkpoint, Only, run_identity
+from chunkrecall.retrieval.checkpoint import (
+    Checkpoint,
+    Keep,
+    Only,
+    read_checkpoint,
+    run_identity,
+)
+from chunkrecall.retrieval.limits import (
+    MAX_PERMANENT_ERRORS,
+    Limits,
+    OnError,
+    RateLimitInput,
+    limits_of,
+)
 from chunkrecall.retrieval.progress import progress_bar
-from chunkrecall.retrieval.session import OnError, Session, describe_error
+from chunkrecall.retrieval.session import Session, describe_error
 
 if TYPE_CHECKING:
     from chunkrecall.adapters import Adapter
     from chunkrecall.records import Chunks, Dataset
 
-__all__ = ["Attempt", "OnError", "Only", "aretrieve", "describe_error", "exit_refused", "retrieve"]
+__all__ = [
+    "MAX_PERMANENT_ERRORS",
+    "Asking",
+    "Attempt",
+    "Keep",
+    "OnError",
+    "Only",
+    "RateLimitInput",
+    "aask",
+    "aretrieve",
+    "ask",
+    "describe_error",
+    "exit_refused",
+    "known_queries",
+    "retrieve",
+]
 
 _NOTEWORTHY_S = 0.005
 
@@ -43,6 +70,8 @@ def retrieve(
     max_concurrency: int = 8,
     timeout_s: float | None = None,
     retries: int = 2,
+    rate_limit: RateLimitInput = None,
+    max_permanent_errors: int | None = MAX_PERMANENT_ERRORS,
     use_threads: bool = False,
     checkpoint: str | Path | None = None,
     only: Only = "missing",
@@ -66,6 +95,11 @@ def retrieve(
         timeout_s: Seconds that one attempt may take.
         retries: How often a query is asked again after a transient failure: connection and time-out
             errors, status 408, 429 and 5xx. Exponential backoff with jitter.
+        rate_limit: How many calls may start in a period, further attempts included: "100/min",
+            "10/s", or (calls, seconds). Waiting for it is no part of a query's latency.
+        max_permanent_errors: After how many refusals in a row (status 4xx other than 408 and 429,
+            or an authentication error) the run stops; the queries left are not run. None asks
+            every query all the same.
         use_threads: Call in threads even where the retriever has an async method; one that has
             nothing else gets an event loop of its own for each call.
         checkpoint: A file to which each ranked list is appended as it finishes. If it is there
@@ -79,15 +113,21 @@ def retrieve(
         DatasetError: The checkpoint is of other queries, another retriever or another depth.
         RetrievalError: A query failed and `on_error` is "raise".
     """
-    limits = _limits(max_concurrency, timeout_s, retries, on_error)
-    kept = _Kept(checkpoint, only)
-    with _session(retriever, dataset, depth, limits, kept, progress=progress) as session:
-        by_threads = use_threads or session.adapter.has_sync
-        _drive(session, limits, by_threads=by_threads, use_threads=use_threads)
-        if session.wrong_way is not None and not use_threads:
-            session.note_switch("async" if by_threads else "sync")
-            _drive(session, limits, by_threads=not by_threads, use_threads=False)
-    return session.run(name)
+    how = Asking.of(
+        depth=depth,
+        on_error=on_error,
+        max_concurrency=max_concurrency,
+        timeout_s=timeout_s,
+        retries=retries,
+        rate_limit=rate_limit,
+        max_permanent_errors=max_permanent_errors,
+        use_threads=use_threads,
+        checkpoint=checkpoint,
+        only=only,
+        progress=progress,
+        name=name,
+    )
+    return ask(retriever, as_dataset(dataset), how)
 
 
 async def aretrieve(
@@ -99,6 +139,8 @@ async def aretrieve(
     max_concurrency: int = 8,
     timeout_s: float | None = None,
     retries: int = 2,
+    rate_limit: RateLimitInput = None,
+    max_permanent_errors: int | None = MAX_PERMANENT_ERRORS,
     use_threads: bool = False,
     checkpoint: str | Path | None = None,
     only: Only = "missing",
@@ -111,69 +153,130 @@ async def aretrieve(
     that it neither blocks the loop nor waits for asyncio's small executor. Arguments and errors are
     those of `retrieve`.
     """
-    limits = _limits(max_concurrency, timeout_s, retries, on_error)
-    kept = _Kept(checkpoint, only)
-    with _session(retriever, dataset, depth, limits, kept, progress=progress) as session:
+    how = Asking.of(
+        depth=depth,
+        on_error=on_error,
+        max_concurrency=max_concurrency,
+        timeout_s=timeout_s,
+        retries=retries,
+        rate_limit=rate_limit,
+        max_permanent_errors=max_permanent_errors,
+        use_threads=use_threads,
+        checkpoint=checkpoint,
+        only=only,
+        progress=progress,
+        name=name,
+    )
+    return await aask(retriever, as_dataset(dataset), how)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a retriever is to be asked: the checked arguments of `retrieve`."""
+
+    depth: int | None
+    limits: Limits
+    use_threads: bool
+    checkpoint: Path | None
+    only: Only
+    progress: bool | None
+    name: str | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        depth: int | None,
+        use_threads: bool = False,
+        checkpoint: str | Path | None = None,
+        only: Only = "missing",
+        progress: bool | None = None,
+        name: str | None = None,
+        **limits: Any,  # noqa: ANN401 - limits_of names and checks them
+    ) -> Self:
+        """Check the arguments; errors are those of `retrieve`."""
+        if only not in ("missing", "errored"):
+            raise ValueError(f"only must be 'missing' or 'errored', got {only!r}")
+        if only == "errored" and checkpoint is None:
+            raise ValueError("only='errored' needs the checkpoint of an earlier run")
+        return cls(
+            depth=check_k(depth),
+            limits=limits_of(**limits),
+            use_threads=use_threads,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            only=only,
+            progress=progress,
+            name=name,
+        )
+
+
+def ask(retriever: object, dataset: Dataset, how: Asking, *, keep: Keep | None = None) -> Run:
+    """`retrieve`, with a say in what is kept of each ranked list; errors are the same."""
+    limits, use_threads = how.limits, how.use_threads
+    with _session(retriever, dataset, how, keep) as session:
+        by_threads = use_threads or session.adapter.has_sync
+        _drive(session, limits, by_threads=by_threads, use_threads=use_threads)
+        if session.wrong_way is not None and not use_threads:
+            session.note_switch("async" if by_threads else "sync")
+            _drive(session, limits, by_threads=not by_threads, use_threads=False)
+    return session.run(how.name)
+
+
+async def aask(
+    retriever: object, dataset: Dataset, how: Asking, *, keep: Keep | None = None
+) -> Run:
+    """`ask` on the caller's event loop."""
+    limits, use_threads = how.limits, how.use_threads
+    with _session(retriever, dataset, how, keep) as session:
         by_threads = use_threads or not session.adapter.has_async
         await _adrive(session, limits, by_threads=by_threads, use_threads=use_threads)
         if session.wrong_way is not None and not use_threads:
             session.note_switch("async" if by_threads else "sync")
             await _adrive(session, limits, by_threads=not by_threads, use_threads=False)
-    return session.run(name)
+    return session.run(how.name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    max_concurrency: int
-    timeout_s: float | None
-    retries: int
-    on_error: OnError
+def known_queries(retriever: object, dataset: Dataset, how: Asking) -> int:
+    """How many queries `ask` would take from the checkpoint; the retriever is not called.
 
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    checkpoint: str | Path | None
-    only: Only
-
-    def __post_init__(self) -> None:
-        if self.only not in ("missing", "errored"):
-            raise ValueError(f"only must be 'missing' or 'errored', got {self.only!r}")
-        if self.only == "errored" and self.checkpoint is None:
-            raise ValueError("only='errored' needs the checkpoint of an earlier run")
+    Raises:
+        UnsupportedRetrieverError: The object cannot be asked.
+        DatasetError: The checkpoint is of another run.
+    """
+    adapter = adapt(retriever).at_depth(how.depth)
+    if how.checkpoint is None or not how.checkpoint.exists():
+        return 0
+    identity = run_identity(dataset.queries, adapter.describe(), how.depth)
+    done = read_checkpoint(how.checkpoint, identity, keep=Ranking.without_chunks)
+    return sum(not (how.only == "errored" and one.error is not None) for one in done.values())
 
 
 @contextmanager
 def _session(
-    retriever: object,
-    dataset: DatasetInput,
-    depth: int | None,
-    limits: _Limits,
-    kept: _Kept,
-    *,
-    progress: bool | None,
+    retriever: object, dataset: Dataset, how: Asking, keep: Keep | None
 ) -> Iterator[Session]:
     """Everything around the calls; raises what the caller asked to be told."""
-    labelled: Dataset = as_dataset(dataset)
-    adapter = adapt(retriever).at_depth(check_k(depth))
+    limits, depth = how.limits, how.depth
+    adapter = adapt(retriever).at_depth(depth)
     with ExitStack() as stack:
         label = printable(f"retrieving with {adapter.name}", limit=60)
-        bar = progress_bar(len(labelled), label, progress=progress)
+        bar = progress_bar(len(dataset), label, progress=how.progress)
         advance = stack.enter_context(bar)
         if not adapter.tracing:
             for framework in loaded_frameworks():
                 stack.enter_context(framework.quiet())
         checkpoint = None
-        if kept.checkpoint is not None:
-            identity = run_identity(labelled.queries, adapter.describe(), depth)
-            checkpoint = stack.enter_context(Checkpoint(kept.checkpoint, identity))
+        if how.checkpoint is not None:
+            identity = run_identity(dataset.queries, adapter.describe(), depth)
+            checkpoint = stack.enter_context(Checkpoint(how.checkpoint, identity, keep))
         session = Session(
             adapter,
-            labelled.queries,
-            retries=limits.retries,
-            on_error=limits.on_error,
+            dataset.queries,
+            limits,
             advance=advance,
+            keep=keep,
             checkpoint=checkpoint,
-            only=kept.only,
+            only=how.only,
         )
         session.settings = {
             "retriever": dict(adapter.describe()),
@@ -182,12 +285,14 @@ def _session(
             "timeout_s": limits.timeout_s,
             "retries": limits.retries,
         }
+        if limits.rate is not None:
+            session.settings["rate_limit"] = str(limits.rate)
         yield session
     if session.failure is not None:
         raise session.failure
 
 
-def _drive(session: Session, limits: _Limits, *, by_threads: bool, use_threads: bool) -> None:
+def _drive(session: Session, limits: Limits, *, by_threads: bool, use_threads: bool) -> None:
     if not by_threads:
         with _overlap_noted(session, limits):
             tasks.drive(session, max_concurrency=limits.max_concurrency, timeout_s=limits.timeout_s)
@@ -202,9 +307,7 @@ def _drive(session: Session, limits: _Limits, *, by_threads: bool, use_threads: 
         )
 
 
-async def _adrive(
-    session: Session, limits: _Limits, *, by_threads: bool, use_threads: bool
-) -> None:
+async def _adrive(session: Session, limits: Limits, *, by_threads: bool, use_threads: bool) -> None:
     del use_threads  # decided the way already; here to mirror the sync twin
     if not by_threads:
         with _overlap_noted(session, limits):
@@ -228,7 +331,7 @@ def _call_of(adapter: Adapter) -> Callable[[str], Chunks]:
 
 
 @contextmanager
-def _overlap_noted(session: Session, limits: _Limits) -> Iterator[None]:
+def _overlap_noted(session: Session, limits: Limits) -> Iterator[None]:
     """Notes when concurrent calls took as long as they would have one after another."""
     started = perf_counter()
     yield
@@ -254,27 +357,3 @@ def is_one_by_one(latencies: Sequence[float], wall_s: float) -> bool:
         and sum(latencies) < wall_s * 1.1
         and max(latencies) * 1.5 < wall_s
     )
-
-
-def _limits(
-    max_concurrency: int, timeout_s: float | None, retries: int, on_error: OnError
-) -> _Limits:
-    if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int):
-        raise TypeError(f"max_concurrency must be an integer, got {max_concurrency!r}")
-    if max_concurrency < 1:
-        raise ValueError(f"max_concurrency must be at least 1, got {max_concurrency}")
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        raise TypeError(f"retries must be an integer, got {retries!r}")
-    if retries < 0:
-        raise ValueError(f"retries must not be negative, got {retries}")
-    if timeout_s is not None and (
-        isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0
-    ):
-        raise ValueError(
-            f"timeout_s must be a positive number of seconds or None, got {timeout_s!r}"
-        )
-    if on_error not in ("record", "zero", "raise"):
-        raise ValueError(f"on_error must be 'record', 'zero' or 'raise', got {on_error!r}")
-    if timeout_s is not None and timeout_s >= TIMEOUT_MAX:  # 292 years, which no lock waits for
-        timeout_s = None
-    return _Limits(max_concurrency, timeout_s, retries, on_error)

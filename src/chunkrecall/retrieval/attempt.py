@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _TRANSIENT_STATUS = frozenset({408, 429})
+_CLIENT_ERROR = range(400, 500)
 _SERVER_ERROR = range(500, 600)
 _CONNECTION_WORDS = ("Timeout", "TimedOut", "Connection", "ConnectError", "TransportError")
+_RIGHTS_WORDS = ("Authentication", "Unauthorized", "Forbidden", "PermissionDenied", "AccessDenied")
 _BACKOFF = wait_exponential(multiplier=0.2, max=20) + wait_random(0, 0.2)
 
 
@@ -81,19 +83,45 @@ def is_transient(error: BaseException) -> bool:
     return bool(look.value)
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a server has refused for good: status 4xx other than 408 and 429, or a missing right.
+
+    Errors of the retriever's own code are none: they may concern one query.
+    """
+    with Attempt() as look:
+        look.value = _says_refused(error)
+    return bool(look.value)
+
+
+def _says_refused(error: BaseException) -> bool:
+    for cause in _causes(error):
+        status = _status(cause)
+        if status is not None:
+            return status in _CLIENT_ERROR and status not in _TRANSIENT_STATUS
+        if any(word in kind.__name__ for kind in type(cause).__mro__ for word in _RIGHTS_WORDS):
+            return True
+    return False
+
+
 def _says_transient(error: BaseException) -> bool:
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    for cause in _causes(error):
         status = _status(cause)
         if status is not None:
             return status in _TRANSIENT_STATUS or status in _SERVER_ERROR
         if isinstance(cause, (ConnectionError, TimeoutError)) or _is_named_transient(cause):
             return True
+    return False
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and so on."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
         reason = getattr(cause, "reason", None)  # urllib's URLError
         cause = cause.__cause__ or (reason if isinstance(reason, BaseException) else None)
-    return False
 
 
 def _status(error: BaseException) -> int | None:

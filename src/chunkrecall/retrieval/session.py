@@ -10,20 +10,19 @@ from collections import deque
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from chunkrecall.errors import RetrievalError
 from chunkrecall.records import Ranking, Run
-from chunkrecall.retrieval.attempt import Attempt, backoff_s, is_transient
-from chunkrecall.retrieval.checkpoint import Checkpoint, Only
+from chunkrecall.retrieval.attempt import Attempt, backoff_s, is_refusal, is_transient
+from chunkrecall.retrieval.checkpoint import Checkpoint, Keep, Only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chunkrecall.adapters import Adapter
     from chunkrecall.records import Query
-
-OnError = Literal["record", "zero", "raise"]
+    from chunkrecall.retrieval.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +41,18 @@ class Session:
         self,
         adapter: Adapter,
         queries: Sequence[Query],
+        limits: Limits,
         *,
-        retries: int,
-        on_error: OnError,
         advance: Callable[[], None],
+        keep: Keep | None = None,
         checkpoint: Checkpoint | None = None,
         only: Only = "missing",
     ) -> None:
         self.adapter = adapter
         self._queries = queries
-        self._retries = retries
-        self._on_error = on_error
+        self._limits = limits
         self._advance = advance
+        self._keep = keep
         self._checkpoint = checkpoint
         self.rankings: list[Ranking | None] = [None] * len(queries)
         done = {} if checkpoint is None else checkpoint.done
@@ -76,6 +75,11 @@ class Session:
         """The retriever said that this way of calling it is not implemented."""
         self.may_switch = True
         """Whether the other way of calling is still to be tried."""
+        self.refused: str | None = None
+        """The last of too many refusals in a row, which end the run."""
+        self._refusals = 0
+        self._held_since: float | None = None
+        self._held_s = 0.0
         self.retried = 0
         self.stuck = 0
         self.settings: dict[str, Any] = {}
@@ -83,34 +87,57 @@ class Session:
 
     def take(self) -> Task | None:
         """The next query to ask now; None when there is none, or the run is to stop."""
-        if self.failure is not None or self.wrong_way is not None:
+        if self._is_to_stop():
             return None
         with self._lock:
-            if self._delayed and self._delayed[0][0] <= monotonic():
-                return heapq.heappop(self._delayed)[2]
-            return self._pending.popleft() if self._pending else None
+            now = monotonic()
+            is_due = bool(self._delayed) and self._delayed[0][0] <= now
+            if not (is_due or self._pending) or self._is_held(now):
+                return None
+            return heapq.heappop(self._delayed)[2] if is_due else self._pending.popleft()
 
     def wait_s(self) -> float | None:
-        """Seconds until a delayed query is due; None when none is, or the run is to stop."""
-        if self.failure is not None or self.wrong_way is not None:
+        """Seconds until a query may be asked; None when none is left, or the run is to stop."""
+        if self._is_to_stop():
             return None
         with self._lock:
-            if self._pending:
-                return 0.0
-            return max(0.0, self._delayed[0][0] - monotonic()) if self._delayed else None
+            if not (self._pending or self._delayed):
+                return None
+            now = monotonic()
+            due_s = 0.0 if self._pending else max(0.0, self._delayed[0][0] - now)
+            rate = self._limits.rate
+            return due_s if rate is None else max(due_s, rate.wait_s(now))
+
+    def _is_to_stop(self) -> bool:
+        return not (self.failure is None and self.wrong_way is None and self.refused is None)
+
+    def _is_held(self, now: float) -> bool:
+        """Whether the rate limit holds the next call back; counts the call if it does not."""
+        rate = self._limits.rate
+        if rate is None:
+            return False
+        if rate.wait_s(now) > 0:
+            self._held_since = self._held_since or now
+            return True
+        if self._held_since is not None:
+            self._held_s += now - self._held_since
+            self._held_since = None
+        rate.start(now)
+        return False
 
     def settle(self, task: Task, attempt: Attempt) -> None:
         """Record what one attempt brought, or put its query back for another."""
         error = attempt.error
         query_id = self._queries[task.index].query_id
         if error is None:
+            self._refusals = 0
             ranking = Ranking(query_id=query_id, chunks=attempt.value, latency_s=attempt.latency_s)
         elif self.may_switch and self.adapter.is_wrong_way(error):
             with self._lock:
                 self.wrong_way = error
                 self._pending.appendleft(task)
             return
-        elif task.failures < self._retries and is_transient(error):
+        elif task.failures < self._limits.retries and is_transient(error):
             failures = task.failures + 1
             with self._lock:
                 self.retried += failures == 1
@@ -120,7 +147,8 @@ class Session:
             return
         else:
             message = describe_error(error)
-            if self._on_error == "raise":
+            self._count_refusal(error, message)
+            if self._limits.on_error == "raise":
                 failure = RetrievalError(
                     f"query {query_id!r}: the retriever raised {message}", query_id=query_id
                 )
@@ -132,10 +160,20 @@ class Session:
                 latency_s=attempt.latency_s,
                 exception=error,
             )
-        self.rankings[task.index] = ranking
         if self._checkpoint is not None:
             self._checkpoint.add(ranking)
+        self.rankings[task.index] = ranking if self._keep is None else self._keep(ranking)
         self._advance()
+
+    def _count_refusal(self, error: Exception, message: str) -> None:
+        """Stop where one query after another is refused: the rest would be too."""
+        most = self._limits.max_permanent_errors
+        if most is None or not is_refusal(error):
+            return
+        with self._lock:
+            self._refusals += 1
+            if self._refusals >= most:
+                self.refused = message
 
     def put_back(self, task: Task) -> None:
         """Ask this query again: its call was lost with its loop and is no failure."""
@@ -163,6 +201,19 @@ class Session:
             )
         if self.retried:
             notes.append(f"{self.retried} of {len(self.rankings)} queries needed another attempt")
+        if self.refused is not None:
+            left = len(self.rankings) - len(rankings)
+            notes.append(
+                f"stopped after {self._refusals} refusals in a row, the last one {self.refused}; "
+                f"{left} of {len(self.rankings)} queries were not asked — mend its cause and run "
+                "again, with only='errored' where there is a checkpoint "
+                "(max_permanent_errors=None asks every query all the same)"
+            )
+        if self._held_s:
+            notes.append(
+                f"the rate limit of {self._limits.rate} held calls back for {self._held_s:.1f} s, "
+                "which is no part of the latencies"
+            )
         if self.stuck:
             notes.append(
                 f"{self.stuck} calls were still running past their time-out when the run ended"
@@ -171,9 +222,14 @@ class Session:
             name=self.adapter.name if name is None else name,
             rankings=rankings,
             complete=len(rankings) == len(self.rankings),
-            settings=self.settings,
+            settings=self._final_settings(),
             notes=tuple(notes),
         )
+
+    def _final_settings(self) -> dict[str, Any]:
+        if self._limits.rate is None:
+            return self.settings
+        return {**self.settings, "rate_limit_wait_s": round(self._held_s, 6)}
 
 
 def describe_error(error: BaseException) -> str:

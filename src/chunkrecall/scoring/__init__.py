@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 from chunkrecall.records import DatasetInput, Ranking, Run
@@ -13,7 +14,15 @@ if TYPE_CHECKING:
     from chunkrecall.matching import Matcher
     from chunkrecall.metric import Cutoffs
 
-__all__ = ["NoRelevant", "ScoringPlan", "plan_scoring", "score", "score_plan", "score_ranking"]
+__all__ = [
+    "NoRelevant",
+    "ScoringPlan",
+    "StreamedScores",
+    "plan_scoring",
+    "score",
+    "score_plan",
+    "score_ranking",
+]
 
 
 def score(
@@ -99,6 +108,47 @@ def score_plan(run: Run, plan: ScoringPlan, *, unlabelled: int = 0) -> Report:
         ]
     )
     unlabelled += sum(query_id not in plan.dataset for query_id in rankings)
+    return _report(run, plan, scorer, queries, unlabelled)
+
+
+class StreamedScores:
+    """Scores each ranked list as it comes, so that no text is held longer than its query takes."""
+
+    def __init__(self, plan: ScoringPlan) -> None:
+        self._plan = plan
+        self._scorer = Scorer(plan, is_complete=False)
+        self._scores: dict[str, QueryScore] = {}
+        self._lock = Lock()
+
+    def keep(self, ranking: Ranking) -> Ranking:
+        """The ranking without its chunks; of several of one query the last one counts."""
+        query_id = ranking.query_id
+        with self._lock:
+            labels = self._plan.labels_of(query_id)
+            self._scores[query_id] = self._scorer.score(
+                self._plan.dataset[query_id], labels, ranking
+            )
+        return ranking.without_chunks()
+
+    def report(self, run: Run) -> Report:
+        """The report of the run, whose rankings have been kept; the others were not run."""
+        plan, scorer = self._plan, self._scorer
+        queries = tuple(
+            [
+                self._scores.get(query.query_id) or scorer.score(query, labels, None)
+                for query, labels in zip(plan.dataset.queries, plan.labels.queries, strict=True)
+            ]
+        )
+        return _report(run, plan, scorer, queries, 0)
+
+
+def _report(
+    run: Run,
+    plan: ScoringPlan,
+    scorer: Scorer,
+    queries: tuple[QueryScore, ...],
+    unlabelled: int,
+) -> Report:
     return Report(
         name=run.name,
         cutoffs=plan.cutoffs,
