@@ -41,3 +41,12 @@ def test_two_hundred_bad_rows_of_twelve_kinds_are_all_named(tmp_path: Path) -> N
         assert problems[index].column == column, problems[index]
     assert len({problem.message for problem in problems}) >= len(BAD)
     assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("columns", ["[null, []]", "[1, 2]", "[true, null]"])
+def test_columns_that_are_no_names_are_refused(tmp_path: Path, columns: str) -> None:
+    path = tmp_path / "split.json"
+    path.write_text('{"query": null, "columns": %s, "data": [[null, null]]}' % columns)
+    for name in ("json", "langsmith", "ragas"):
+        with pytest.raises(DatasetError, match="columns"):
+            load_dataset(path, format=name)

@@ -186,3 +186,26 @@ def test_bytes_that_are_no_json_are_a_dataset_error_naming_the_file(
         Report.load(tmp_path / "none.json")
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
     assert Report.load(tmp_path / "bom.json").to_dict() == GOOD
+
+
+def test_paraphrases_of_one_question_can_count_once() -> None:  # F188
+    labels = {f"paraphrase {i}": ["common"] for i in range(60)}
+    labels |= {f"other {i}": [f"right {i}"] for i in range(40)}
+
+    def search(text: str) -> list[str]:
+        return ["common"] if text.startswith("paraphrase") else ["wrong"]
+
+    report = evaluate_retriever(search, labels, k=1)
+    assert report.mean(1) == 0.6
+    assert report.mean(1, per="label_set") == 1 / 41
+    with pytest.raises(ValueError, match="label_set"):
+        report.mean(1, per="labels")  # type: ignore[arg-type]
+
+
+def test_a_mean_per_label_set_is_a_mean_of_means() -> None:
+    labels = {"a": ["x", "y"], "b": ["y", "x"], "c": ["z"]}
+    found = {"a": ["x"], "b": ["x", "y"], "c": []}
+    report = evaluate_retriever(lambda text: found[text], labels, k=5)
+    assert report.mean(5, per="label_set") == 0.375
+    empty = evaluate_retriever(lambda text: [], {"a": None}, k=5)
+    assert empty.mean(5, per="label_set") is None

@@ -86,6 +86,9 @@ def _listed(value: Any, path: Path) -> Sequence[Any]:
     if isinstance(value, Mapping):
         columns, cells = value.get("columns"), value.get("data")
         if isinstance(columns, list) and isinstance(cells, list):
+            if not all(isinstance(column, str) for column in columns):
+                message = f'"columns" must be a list of names, got {columns!r:.200}'
+                raise DatasetError([Problem(str(path), message, file=str(path))])
             return [
                 dict(zip(columns, row, strict=True))
                 if isinstance(row, list) and len(row) == len(columns)
