@@ -46,7 +46,7 @@ def test_two_hundred_bad_rows_of_twelve_kinds_are_all_named(tmp_path: Path) -> N
 @pytest.mark.parametrize("columns", ["[null, []]", "[1, 2]", "[true, null]"])
 def test_columns_that_are_no_names_are_refused(tmp_path: Path, columns: str) -> None:
     path = tmp_path / "split.json"
-    path.write_text('{"query": null, "columns": %s, "data": [[null, null]]}' % columns)
+    path.write_text(f'{{"query": null, "columns": {columns}, "data": [[null, null]]}}')
     for name in ("json", "langsmith", "ragas"):
         with pytest.raises(DatasetError, match="columns"):
             load_dataset(path, format=name)

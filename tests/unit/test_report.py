@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from chunkrecall import Chunk, Dataset, DatasetError, Query, Ranking, Report, Run, score
+from chunkrecall import (
+    Chunk,
+    Dataset,
+    DatasetError,
+    Query,
+    Ranking,
+    Report,
+    Run,
+    evaluate_retriever,
+    score,
+)
 
 HOSTILE = [
     "\x1b[31mred\x1b]0;title\x07", "[red]x[/red]", "a | b", "<script>alert(1)</script>",
