@@ -198,6 +198,20 @@ def test_each_of_several_postprocessors_is_a_stage_with_what_it_lost(awaited: bo
     }
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_steps_after_an_unlabelled_retrieval_are_no_stages_of_the_labelled_one(
+    awaited: bool,
+) -> None:
+    asking = engine(Scripted(), DropFirst())
+    with record_recall(LABELS, k=3) as recorder:
+        ask(asking, "first", awaited)
+        alone = recorder.story("q1")
+        ask(asking, "both", awaited)  # unlabelled, and finds chunks of the query before
+    assert recorder.story("q1") == alone
+    assert list(recorder.stages) == ["Scripted", "DropFirst", "final"]
+    assert recorder.report().summary["recall@3"].unlabelled == 1
+
+
 class Ranks(MockLLM):
     """Says which passages are worth keeping, as `LLMRerank` asks for it."""
 

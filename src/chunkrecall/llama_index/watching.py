@@ -98,6 +98,8 @@ class Watch:
         query_id = self.recorder.end(key, chunks)
         if query_id is not None:
             _LAST.set((self, query_id))
+        elif self._innermost() is None:
+            _LAST.set(None)  # steps after an unlabelled retrieval belong to no labelled query
 
     def fail(self, key: Hashable, error: BaseException) -> bool:
         """A retriever raised, or was cancelled; False where the retrieval is not open."""
