@@ -352,3 +352,38 @@ def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="digits"):
         save_run(Run(rankings=[huge]), path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"query": ["q1", "q2"], "relevant": [["a"], ["b"]]},
+        {"user_input": ["q1", "q2"], "reference_contexts": [["a"], ["b"]]},
+        {"question": {"0": "q1"}, "relevant": {"0": ["a"]}},
+        {"query": "q1", "relevant": ["a"]},
+    ],
+    ids=["columns", "ragas", "pandas", "row"],
+)
+def test_a_table_by_columns_is_never_read_as_a_mapping_of_queries(
+    tmp_path: Path, value: dict[str, Any]
+) -> None:
+    path = tmp_path / "columns.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(DatasetError, match="column names.*list of rows"):
+        load_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "phrase"),
+    [
+        ([1, "relevant"], r'"columns"\[0\] must be a text, got 1'),
+        ([["query"], "relevant"], r'"columns"\[0\] must be a text'),
+        (["query", "relevant", "relevant"], "two columns have the name 'relevant'"),
+    ],
+)
+def test_bad_names_of_columns_are_named(tmp_path: Path, columns: list[Any], phrase: str) -> None:
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps({"columns": columns, "data": [["q", ["a"], ["b"]]]}))
+    for layout in ("auto", "mlflow"):
+        with pytest.raises(DatasetError, match=phrase):
+            load_dataset(path, layout)  # type: ignore[arg-type]

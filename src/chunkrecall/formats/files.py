@@ -11,6 +11,7 @@ from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.formats import jsonl, table_files, trec
 from chunkrecall.formats.layouts import (
     LAYOUTS,
+    QUERY_COLUMNS,
     Layout,
     layout_of,
     query_from_foreign,
@@ -357,6 +358,7 @@ def _json_dataset(path: Path, kind: str, encoding: str) -> Dataset:
         raise DatasetError([Problem(str(path), message, file=str(path))])
     is_table = isinstance(value, Mapping) and isinstance(value.get("columns"), list)
     if isinstance(value, Mapping) and not is_ours and not is_table:
+        _refuse_columns(value, path)
         rows: list[Row] = [
             (index, {"text": text, "relevant": labels})
             for index, (text, labels) in enumerate(value.items())
@@ -365,6 +367,23 @@ def _json_dataset(path: Path, kind: str, encoding: str) -> Dataset:
         return Dataset(queries, name=path.stem)
     header, read = _read(path, "json", encoding, DATASET_HEADER, None)
     return Dataset(read, name=_name(header, path))
+
+
+def _refuse_columns(value: Mapping[str, Any], path: Path) -> None:
+    """A table by columns, or one row, must not be read as a mapping of query texts.
+
+    Raises:
+        DatasetError: The keys name a column of queries and one beside it.
+    """
+    queries = [key for key in value if key in QUERY_COLUMNS]
+    if not queries or len(value) < 2:
+        return
+    message = (
+        f"the keys {sorted(value)!r:.200} are column names, and a mapping has query texts — write "
+        'a list of rows, [{"query": "…", "relevant": ["…"]}] (pandas: orient="records"), or name '
+        "the columns with query=… and relevant=…"
+    )
+    raise DatasetError([Problem(str(path), message, file=str(path))])
 
 
 def _read(

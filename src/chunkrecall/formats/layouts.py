@@ -108,6 +108,12 @@ NATIVE = Layout(
 )
 
 
+QUERY_COLUMNS = frozenset(
+    path for layout in (NATIVE, *LAYOUTS.values()) for path in layout.query if "." not in path
+)
+"""Column names that hold a query's text in some file."""
+
+
 def layout_of(name: str | None, **columns: str | None) -> Layout | None:
     """The layout of that name with the caller's columns in it; None where neither is given.
 

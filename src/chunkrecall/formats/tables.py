@@ -86,9 +86,7 @@ def _listed(value: Any, path: Path) -> Sequence[Any]:
     if isinstance(value, Mapping):
         columns, cells = value.get("columns"), value.get("data")
         if isinstance(columns, list) and isinstance(cells, list):
-            if not all(isinstance(column, str) for column in columns):
-                message = f'"columns" must be a list of names, got {columns!r:.200}'
-                raise DatasetError([Problem(str(path), message, file=str(path))])
+            _check_columns(columns, path)
             return [
                 dict(zip(columns, row, strict=True))
                 if isinstance(row, list) and len(row) == len(columns)
@@ -110,6 +108,22 @@ def _listed(value: Any, path: Path) -> Sequence[Any]:
     raise DatasetError(
         [Problem(str(path), f"expected a list of rows, got {kind:.200}", file=str(path))]
     )
+
+
+def _check_columns(columns: list[Any], path: Path) -> None:
+    """Names of columns are texts, each there once.
+
+    Raises:
+        DatasetError: One that is not.
+    """
+    for index, name in enumerate(columns):
+        if not isinstance(name, str):
+            message = f'"columns"[{index}] must be a text, got {name!r:.80}'
+        elif name in columns[:index]:
+            message = f"two columns have the name {name!r:.80} — keep one of each"
+        else:
+            continue
+        raise DatasetError([Problem(str(path), message, file=str(path), column="columns")])
 
 
 def _of_csv(path: Path, delimiter: str, encoding: str, problems: list[Problem]) -> Iterator[Row]:
