@@ -54,6 +54,9 @@ class Check:
     """The exact mean; None where no query was scored."""
     over: int
     """How many queries the mean is over."""
+    measured: int
+    """Queries that were scored, of those that should have been: all, or those with the tag."""
+    expected: int
     note: str | None = None
 
     @property
@@ -77,13 +80,13 @@ class GateResult:
     """Queries that were scored, of those that should have been."""
     expected: int
     min_coverage: Fraction
-    excluded: tuple[str, ...] = ()
+    excluded: tuple[QueryScore, ...] = ()
+    """Queries that were left out, with what was measured of them."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether anything was measured, and as much as was asked for."""
-        enough = self.expected > 0 and Fraction(self.measured, self.expected) >= self.min_coverage
-        return enough and self.measured > 0 and all(one.value is not None for one in self.checks)
+        """Whether anything was measured, and as much as was asked for, also of every tag."""
+        return self._is_enough(self.measured, self.expected) and not self._short()
 
     @property
     def passed(self) -> bool:
@@ -93,11 +96,10 @@ class GateResult:
     def lines(self) -> tuple[str, ...]:
         """One line a threshold, and one for the coverage where it is short."""
         lines = [str(check) for check in self.checks]
-        if not self.is_measured:
-            lines.append(self._coverage())
+        lines += self._coverage()
         if self.excluded:
-            ids = ", ".join(quoted(one, limit=_SHOWN) for one in self.excluded)
-            lines.append(f"left out of the gate, and reported: {ids}")
+            shown = ", ".join(self._outside(query) for query in self.excluded)
+            lines.append(f"left out of the gate, and reported: {shown}")
         return tuple(lines)
 
     def to_markdown(self) -> str:
@@ -110,16 +112,47 @@ class GateResult:
         verdict = "met" if self.passed else "missed" if self.is_measured else "not measured"
         head = [f"### Recall gate: {verdict}", ""]
         table = ["| | threshold | measured | queries |", "|---|---|---|---|", *rows]
-        further = [] if self.is_measured else ["", markdown(self._coverage())]
+        further = [
+            text for line in self.lines()[len(self.checks) :] for text in ("", markdown(line))
+        ]
         return "\n".join([*head, *table, *further]) + "\n"
 
-    def _coverage(self) -> str:
+    def _is_enough(self, measured: int, expected: int) -> bool:
+        return measured > 0 and Fraction(measured, expected) >= self.min_coverage
+
+    def _short(self) -> list[Check]:
+        """The checks of which too little was measured."""
+        return [
+            one
+            for one in self.checks
+            if one.value is None or not self._is_enough(one.measured, one.expected)
+        ]
+
+    def _coverage(self) -> list[str]:
+        """What is short: everything in one line, else each tag in its own."""
         if not self.measured:
-            return "nothing was measured: no query was scored"
+            return ["nothing was measured: no query was scored"]
+        if not self._is_enough(self.measured, self.expected):
+            return [self._too_little(self.measured, self.expected, None)]
+        short = {one.threshold.tag: one for one in self._short()}
+        return [self._too_little(one.measured, one.expected, tag) for tag, one in short.items()]
+
+    def _too_little(self, measured: int, expected: int, tag: str | None) -> str:
+        of = "" if tag is None else f" with the tag {quoted(tag, limit=_SHOWN)}"
         return (
-            f"too little was measured: {self.measured} of {self.expected} queries, and at least "
+            f"too little was measured: {measured} of {expected} queries{of}, and at least "
             f"{_decimal(self.min_coverage)} of them are asked for"
         )
+
+    def _outside(self, query: QueryScore) -> str:
+        """A query that was left out, with its own value for each threshold."""
+        shown = quoted(query.query_id, limit=_SHOWN)
+        if query.status != "scored":
+            return f"{shown} {query.status}"
+        names = dict.fromkeys((one.threshold.at, one.threshold.measure) for one in self.checks)
+        values = {**query.recall, **query.hit}
+        parts = [cutoff_name(at, measure) for at, measure in names]
+        return " ".join([shown, *[f"{name} {share(values[name])}" for name in parts]])
 
 
 def threshold(text: str, measure: Measure = "recall") -> Threshold:
@@ -168,7 +201,8 @@ def check_gate(
     Args:
         report: What was measured.
         thresholds: The least means.
-        min_coverage: The share of the queries with labels that must have been scored.
+        min_coverage: The share of the queries with labels that must have been scored, of all of
+            them and of those with each threshold's tag.
         exclude_ids: Queries that are left out of the gate, being unstable or under repair; they
             stay in the report.
         baseline: An earlier report: no mean recall that both have may be lower by more than
@@ -176,24 +210,28 @@ def check_gate(
         max_drop: How much lower than the baseline is allowed.
 
     Raises:
+        TypeError: The ids are one string.
         ValueError: A cutoff or tag that the report lacks, an id it does not have, a share that is
             none, or a baseline over another dataset.
     """
+    if isinstance(exclude_ids, (str, bytes)):
+        raise TypeError(f"exclude_ids takes a list of query ids, got {exclude_ids!r:.100}")
     unknown = sorted(set(exclude_ids) - {query.query_id for query in report.queries})
     if unknown:
         raise ValueError(f"the report has no queries {unknown!r:.200} to exclude")
-    kept = [query for query in report.queries if query.query_id not in set(exclude_ids)]
+    left_out = set(exclude_ids)
+    kept = [query for query in report.queries if query.query_id not in left_out]
     wanted = list(thresholds)
     if baseline is not None:
         wanted += _from_baseline(report, baseline, exact(max_drop, "max_drop"), exclude_ids)
     checks = tuple(_check(one, kept, report) for one in wanted)
-    expected = [query for query in kept if query.status != "undefined"]
+    measured, expected = _covered(kept)
     return GateResult(
         checks=checks,
-        measured=sum(query.status == "scored" for query in expected),
-        expected=len(expected),
+        measured=measured,
+        expected=expected,
         min_coverage=exact(min_coverage, "min_coverage"),
-        excluded=tuple(exclude_ids),
+        excluded=tuple(query for query in report.queries if query.query_id in left_out),
     )
 
 
@@ -216,13 +254,16 @@ def assert_recall(
         at: One of the report's cutoffs; None is the whole list.
         min: The least mean, within 0 and 1.
         tag: Of the queries with this tag only.
-        min_coverage: The share of the queries with labels that must have been scored.
-        exclude_ids: Queries that are left out.
+        min_coverage: The share of the queries with labels that must have been scored, of all of
+            them and of those with the tag. Everything, if it is not given.
+        exclude_ids: Queries that are left out of the mean and of the coverage.
 
     Raises:
         GateError: The mean is lower, or too little was measured.
+        TypeError: The ids are one string.
         ValueError: A cutoff or tag that the report lacks, or a share that is none.
     """
+    __tracebackhide__ = True  # pytest then shows the line of the test
     wanted = Threshold(at=check_k(at), min=exact(min, "min"), tag=tag)
     result = check_gate(report, [wanted], min_coverage=min_coverage, exclude_ids=exclude_ids)
     if not result.passed:
@@ -240,7 +281,21 @@ def _check(wanted: Threshold, queries: Sequence[QueryScore], report: Report) -> 
             raise ValueError(f"no query has the tag {wanted.tag!r}; there are {tags!r:.200}")
         queries = [query for query in queries if wanted.tag in query.tags]
     value, over = _mean(wanted, queries)
-    return Check(threshold=wanted, value=value, over=over, note=_reachable(wanted, queries, over))
+    measured, expected = _covered(queries)
+    return Check(
+        threshold=wanted,
+        value=value,
+        over=over,
+        measured=measured,
+        expected=expected,
+        note=_reachable(wanted, queries, over),
+    )
+
+
+def _covered(queries: Iterable[QueryScore]) -> tuple[int, int]:
+    """How many queries were scored, and how many should have been: those with labels."""
+    statuses = [query.status for query in queries if query.status != "undefined"]
+    return statuses.count("scored"), len(statuses)
 
 
 def _mean(wanted: Threshold, queries: Iterable[QueryScore]) -> tuple[Fraction | None, int]:

@@ -49,7 +49,7 @@ def test_the_wheel_is_for_any_platform(archives: Any) -> None:
     assert archives.wheel_name == f"chunkrecall-{PROJECT['version']}-py3-none-any.whl"
 
 
-def test_the_wheel_declares_the_command_and_both_adapters(archives: Any) -> None:
+def test_the_wheel_declares_the_command_both_adapters_and_the_pytest_plugin(archives: Any) -> None:
     text = archives.metadata("entry_points.txt")
     sections = {
         part.partition("]")[0].strip("["): dict(
@@ -63,16 +63,24 @@ def test_the_wheel_declares_the_command_and_both_adapters(archives: Any) -> None
             "langchain_core": "chunkrecall.langchain.adapter",
             "llama_index.core": "chunkrecall.llama_index.adapter",
         },
+        "pytest11": {"chunkrecall": "chunkrecall.pytest_plugin"},
     }
 
 
 def test_every_entry_point_loads() -> None:
     points = metadata.distribution("chunkrecall").entry_points
-    assert {point.name for point in points} == {"chunkrecall", "langchain_core", "llama_index.core"}
+    assert {(point.group, point.name) for point in points} == {
+        ("console_scripts", "chunkrecall"),
+        ("chunkrecall.adapters", "langchain_core"),
+        ("chunkrecall.adapters", "llama_index.core"),
+        ("pytest11", "chunkrecall"),
+    }
     for point in points:
         loaded = point.load()
         if point.group == "chunkrecall.adapters":
             assert all(callable(getattr(loaded, n)) for n in ("adapt", "chunks_from", "quiet"))
+        elif point.group == "pytest11":
+            assert loaded.recall_report is not None
         else:
             assert callable(loaded)
 
@@ -162,6 +170,8 @@ def test_everything_that_is_imported_is_declared(path: Path) -> None:
     for_part["demo"] = ["demo", "langchain", "llama-index"]
     for_part["report"] = ["pandas"]
     for_part["formats"] = ["scale"]
+    if part == "pytest_plugin.py":  # loaded by pytest and by nothing else
+        allowed |= {"pytest"}
     for extra in for_part.get(part, []):
         allowed |= provided(extras[extra])
     assert set(third_party_imports(path)) <= allowed

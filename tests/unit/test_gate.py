@@ -95,7 +95,7 @@ def test_tags_hits_baselines_and_exclusions() -> None:
     assert [check.passed for check in result.checks] == [True, True, False]
     better = check_gate(report, [threshold("0.7@1")], exclude_ids=["q8", "q9"])
     assert better.passed
-    assert "'q8', 'q9'" in better.lines()[-1]
+    assert "'q8' recall@1 0.000, 'q9' recall@1 0.000" in better.lines()[-1]
     assert not check_gate(report, [], baseline=report_of(7)).passed
     assert check_gate(report, [], baseline=report_of(7), max_drop=0.1).passed
     assert check_gate(report, [], baseline=report_of(5)).passed
@@ -103,10 +103,38 @@ def test_tags_hits_baselines_and_exclusions() -> None:
         check_gate(report, [], baseline=report_of(5, total=9))
     with pytest.raises(ValueError, match="to exclude"):
         check_gate(report, [], exclude_ids=["nobody"])
+    with pytest.raises(TypeError, match="a list of query ids, got 'q8'"):
+        check_gate(report, [], exclude_ids="q8")
     with pytest.raises(ValueError, match="no query has the tag"):
         assert_recall(report, at=1, min=0, tag="odd")
     with pytest.raises(ValueError, match="no recall@3"):
         assert_recall(report, at=3, min=0)
+
+
+def test_a_tag_of_which_too_little_was_measured_is_not_green() -> None:
+    # Of 20 queries the last 2 fail: 18/20 = 0.9 of all, and 1/3 of the ones with the tag.
+    labels = Dataset(
+        [
+            Query(query_id=f"q{i}", text=f"q{i}", relevant=["a"], tags=["late"] * (i >= 17))
+            for i in range(20)
+        ]
+    )
+
+    def search(text: str) -> list[str]:
+        if text in ("q18", "q19"):
+            raise PermissionError("no key")
+        return ["a"]
+
+    report = evaluate_retriever(search, labels, k=1, progress=False)
+    assert_recall(report, at=1, min=1, min_coverage=0.9)
+    with pytest.raises(GateError, match="1 of 3 queries with the tag 'late', and at least 0.9"):
+        assert_recall(report, at=1, min=1, tag="late", min_coverage="90%")
+    assert_recall(report, at=1, min=1, tag="late", min_coverage=0.3)
+    result = check_gate(report, [threshold("1@1:late"), threshold("1@1")], min_coverage=0.9)
+    assert (result.is_measured, result.passed) == (False, False)
+    assert "queries with the tag" in result.to_markdown()
+    with pytest.raises(ValueError, match="min_coverage must be within 0 and 1"):
+        assert_recall(report, at=1, min=1, min_coverage=90)
 
 
 @pytest.mark.parametrize(
