@@ -921,3 +921,9 @@ def test_metrics_are_registered_once_and_made_by_name() -> None:
     finally:
         METRIC_REGISTRY.clear()
         METRIC_REGISTRY.update(before)
+
+
+@pytest.mark.parametrize("expected", [{"expected_ids": "abc"}, {"expected_texts": "abc"}])
+def test_a_bare_text_is_no_list_of_labels(expected: dict[str, str]) -> None:
+    with pytest.raises(TypeError, match="put it in a list"):
+        RecallAtK(k=2).compute(**expected, retrieved_ids=["a"], retrieved_texts=["a"])  # type: ignore[arg-type]

@@ -387,3 +387,10 @@ def test_bad_names_of_columns_are_named(tmp_path: Path, columns: list[Any], phra
     for layout in ("auto", "mlflow"):
         with pytest.raises(DatasetError, match=phrase):
             load_dataset(path, layout)  # type: ignore[arg-type]
+
+
+def test_topics_with_one_id_twice_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
+    (tmp_path / "topics.tsv").write_text("q1\tone\nq1\ttwo\n")
+    with pytest.raises(DatasetError, match="'q1' stands here a second time"):
+        load_dataset(tmp_path / "qrels.txt", format="trec", topics=tmp_path / "topics.tsv")

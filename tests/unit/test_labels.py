@@ -279,3 +279,53 @@ def test_ids_go_to_trec_and_back(tmp_path: Path) -> None:
     assert (tmp_path / "qrels.txt").read_text() == "q 0 d 2\n"
     again: Any = load_dataset(tmp_path / "qrels.txt", format="trec")
     assert again.fingerprint == labels.fingerprint
+
+
+def test_a_draft_loses_and_changes_no_label_of_its_dataset(tmp_path: Path) -> None:
+    dataset = Dataset(
+        [
+            Query(
+                query_id="q1",
+                text="one",
+                relevant=[
+                    Label(text="a", grade=2),
+                    Label(text="no", grade=0),
+                    [Label(text="g1"), Label(text="g2")],
+                    Label(text="elsewhere", grade=3),
+                ],
+                metadata={"from": "us", "pooled_from": ["earlier"]},
+                tags=["t"],
+            ),
+            Query(query_id="q2", text="two", relevant=["never retrieved"]),
+            Query(query_id="q3", text="three", relevant=None),
+        ]
+    )
+    chunks = [Chunk(text=text, chunk_id=f"c{n}") for n, text in enumerate(["a", "no", "g2", "a"])]
+    run = Run(name="bm25", rankings=[Ranking(query_id="q1", chunks=chunks)])
+    draft = draft_from(run, dataset)
+    draft.save(tmp_path / "draft.jsonl")
+    draft = read_draft(tmp_path / "draft.jsonl")
+    assert [chunk.relevant for chunk in draft.queries[0].chunks] == [True, False, True, True]
+    back = draft.to_dataset()
+    assert back.fingerprint == dataset.fingerprint
+    assert [query.metadata for query in back] == [query.metadata for query in dataset]
+
+
+def test_a_tick_beside_known_labels_is_marked_as_pooled(tmp_path: Path) -> None:
+    dataset = Dataset([Query(query_id="q", text="one", relevant=[Label(text="no", grade=0)])])
+    run = Run(
+        name="bm25", rankings=[Ranking(query_id="q", chunks=[Chunk(text="no", chunk_id="c")])]
+    )
+    draft = draft_from(run, dataset)
+    draft.queries[0].chunks[0].relevant = True
+    [query] = draft.to_dataset()
+    assert query.relevant == (Label(text="no", chunk_id="c"),)
+    assert query.metadata == {"pooled_from": ["bm25"]}
+
+
+@pytest.mark.parametrize("pooled", ["5", '"bm25"', "[1]"])
+def test_a_draft_whose_pooling_is_no_list_of_names_is_refused(tmp_path: Path, pooled: str) -> None:
+    path = tmp_path / "draft.jsonl"
+    path.write_text(f'{{"chunkrecall_draft": 1, "pooled_from": {pooled}}}\n')
+    with pytest.raises(DatasetError, match="pooled_from"):
+        read_draft(path)

@@ -239,6 +239,8 @@ def _topics(path: Path, encoding: str, problems: list[Problem]) -> dict[str, str
         query_id, tab, text = line.partition("\t")
         if not tab:
             _add(problems, path, number, f"expected `id<TAB>text`, got {line!r:.80}")
+        elif query_id in texts:
+            _add(problems, path, number, f"query {query_id!r:.80} stands here a second time")
         else:
             texts[query_id] = text
     return texts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.formats import json_rows
 from chunkrecall.records import Dataset, Label, Query, Run, as_dataset
-from chunkrecall.records.rows import RowError, label_from_row, label_to_row, problem
+from chunkrecall.records.rows import RowError, json_value, label_from_row, label_to_row, problem
 from chunkrecall.report import Report
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ class DraftChunk:
     chunk_id: str | None = None
     relevant: bool | None = None
     """None until somebody has decided."""
+    label: Label | None = None
+    """The label that the query had already and that this chunk satisfies."""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a person has said what the labels did not say already."""
+        known = None if self.label is None else self.label.grade >= 1
+        return self.relevant is not None and self.relevant != known
 
 
 @dataclass(slots=True)
@@ -47,6 +55,7 @@ class DraftQuery:
     """Labels that the query had already and that are none of the chunks."""
     tags: tuple[str, ...] = ()
     was_judged: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def undecided(self) -> list[DraftChunk]:
@@ -92,7 +101,8 @@ def draft_from(
     Args:
         source: What a retriever returned: a run, or a report that keeps its texts.
         dataset: The queries' texts, which a run file may lack, and the labels there are already:
-            chunks among them are ticked.
+            chunks among them are ticked, or unticked where they were judged irrelevant (grade 0).
+            Its queries that the source lacks come along without chunks, so that none is lost.
         depth: How many chunks a query.
 
     Raises:
@@ -105,6 +115,13 @@ def draft_from(
         _drafted(query_id, text, chunks[:depth], known)
         for query_id, text, chunks in _lists(source, known)
     ]
+    if known is not None:
+        found = {one.query_id: one for one in queries}
+        ours = [
+            found.get(query.query_id) or _drafted(query.query_id, query.text, [], known)
+            for query in known
+        ]
+        queries = [*ours, *[one for one in queries if one.query_id not in known]]
     return Draft(queries, pooled_from=(source.name,))
 
 
@@ -134,7 +151,7 @@ def read_draft(path: str | Path) -> Draft:
     for number, row in json_rows(source, problems):
         try:
             if isinstance(row, Mapping) and DRAFT_HEADER in row:
-                pooled_from = tuple(map(str, row.get(POOLED, ())))
+                pooled_from = _pooled(row.get(POOLED))
             else:
                 queries.append(_draft_query(row))
         except RowError as error:
@@ -178,14 +195,18 @@ def _drafted(
     labels = list(query.relevant or ())
     other = [label for label in labels if not any(_is_of(label, chunk) for chunk in chunks)]
     for chunk in chunks:
-        if any(_is_of(label, chunk) for label in labels):
-            chunk.relevant = True
-    return DraftQuery(query_id, text, chunks, other, query.tags, was_judged=query.judged)
+        satisfied = [label for label in labels if _is_of(label, chunk)]
+        if satisfied:
+            chunk.label = max(satisfied, key=lambda label: label.grade)
+            chunk.relevant = chunk.label.grade >= 1
+    return DraftQuery(
+        query_id, text, chunks, other, query.tags, was_judged=query.judged, metadata=query.metadata
+    )
 
 
 def _is_of(label: Label, chunk: DraftChunk) -> bool:
     if label.alternatives:
-        return False
+        return any(_is_of(one, chunk) for one in label.alternatives)
     if label.text is not None:
         return label.text == chunk.text
     return label.chunk_id == chunk.chunk_id
@@ -194,34 +215,62 @@ def _is_of(label: Label, chunk: DraftChunk) -> bool:
 def _query(draft: DraftQuery, pooled_from: tuple[str, ...]) -> Query:
     relevant: list[Any] | None = None
     if not draft.is_untouched:
-        ticked = [chunk for chunk in draft.chunks if chunk.relevant]
-        relevant = [*map(_label, ticked), *draft.other]
+        relevant = []
+        for label in [*map(_label, draft.chunks), *draft.other]:
+            if label is not None and label not in relevant:
+                relevant.append(label)
+    metadata = dict(draft.metadata)
+    if relevant is not None and pooled_from and any(chunk.is_news for chunk in draft.chunks):
+        metadata[POOLED] = list(dict.fromkeys([*_pooled(metadata.get(POOLED)), *pooled_from]))
     return Query(
         query_id=draft.query_id,
         text=draft.text,
         relevant=relevant,
         tags=draft.tags,
-        metadata={POOLED: list(pooled_from)} if relevant is not None and pooled_from else {},
+        metadata=metadata,
     )
 
 
-def _label(chunk: DraftChunk) -> Label:
+def _label(chunk: DraftChunk) -> Label | None:
+    """The label that a chunk stands for; what was known of it stays as it was, grade and all."""
+    if chunk.label is not None and not chunk.is_news:
+        return chunk.label
+    if not chunk.relevant:
+        return None
     return Label(text=chunk.text if chunk.text.strip() else None, chunk_id=chunk.chunk_id or None)
 
 
+def _pooled(value: object) -> tuple[str, ...]:
+    """The retrievers that a `pooled_from` names.
+
+    Raises:
+        RowError: It is no list of names.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise RowError(f'"{POOLED}" must be a list of names, got {value!r:.80}')
+    return tuple(value)
+
+
 def _row(query: DraftQuery) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "query_id": query.query_id,
-        "text": query.text,
-        "chunks": [
-            {"text": one.text, "chunk_id": one.chunk_id, "relevant": one.relevant}
-            for one in query.chunks
-        ],
-    }
+    known: list[Label] = []
+    chunks: list[dict[str, Any]] = []
+    for one in query.chunks:
+        chunks.append({"text": one.text, "chunk_id": one.chunk_id, "relevant": one.relevant})
+        if one.label is not None:
+            if one.label not in known:
+                known.append(one.label)
+            chunks[-1]["label"] = known.index(one.label)
+    row: dict[str, Any] = {"query_id": query.query_id, "text": query.text, "chunks": chunks}
+    if known:
+        row["labels"] = [label_to_row(label) for label in known]
     if query.other:
         row["other_labels"] = [label_to_row(label) for label in query.other]
     if query.tags:
         row["tags"] = list(query.tags)
+    if query.metadata:
+        row["metadata"] = json_value(query.metadata)
     if query.was_judged:
         row["was_judged"] = True
     return row
@@ -233,6 +282,7 @@ def _draft_query(row: object) -> DraftQuery:
     for name in ("query_id", "text"):
         if not isinstance(row.get(name), str):
             raise RowError(f'"{name}" must be a string, got {row.get(name)!r:.80}')
+    known = _labels(row, "labels")
     chunks = []
     for index, chunk in enumerate(row["chunks"]):
         place = f'"chunks"[{index}]'
@@ -244,25 +294,43 @@ def _draft_query(row: object) -> DraftQuery:
         chunk_id = chunk.get("chunk_id")
         if chunk_id is not None and not isinstance(chunk_id, str):
             raise RowError(f'{place}: "chunk_id" must be a string, got {chunk_id!r:.80}')
-        chunks.append(DraftChunk(chunk["text"], chunk_id, ticked))
-    try:
-        # What a group is, and what is wrong with a label, is Query's to say.
-        other = Query(
-            query_id=row["query_id"],
-            text=row["text"],
-            relevant=[
-                label_from_row(item, f'"other_labels"[{index}]')
-                for index, item in enumerate(row.get("other_labels", ()))
-            ],
-            tags=row.get("tags", ()),
-        )
-    except (TypeError, ValueError, DatasetError) as error:
-        raise RowError(str(error)) from None
+        at = chunk.get("label")
+        if at is not None and not (type(at) is int and 0 <= at < len(known)):
+            raise RowError(f'{place}: "label" must count into "labels", got {at!r:.80}')
+        label = None if at is None else known[at]
+        chunks.append(DraftChunk(chunk["text"], chunk_id, ticked, label))
+    other = _labels(row, "other_labels")
+    metadata = row.get("metadata") or {}
+    tags = row.get("tags") or []
+    if not isinstance(metadata, Mapping):
+        raise RowError(f'"metadata" must be an object, got {metadata!r:.80}')
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise RowError(f'"tags" must be a list of strings, got {tags!r:.80}')
     return DraftQuery(
         row["query_id"],
         row["text"],
         chunks,
-        list(other.relevant or ()),
-        other.tags,
+        other,
+        tuple(tags),
         was_judged=row.get("was_judged") is True,
+        metadata=metadata,
     )
+
+
+def _labels(row: Mapping[str, Any], column: str) -> list[Label]:
+    """The labels in a column of a draft row."""
+    given = row.get(column) or []
+    if not isinstance(given, list):
+        raise RowError(f'"{column}" must be a list of labels, got {given!r:.80}')
+    try:
+        # What a group is, and what is wrong with a label, is Query's to say.
+        query = Query(
+            query_id=row["query_id"],
+            text=row["text"],
+            relevant=[
+                label_from_row(item, f'"{column}"[{index}]') for index, item in enumerate(given)
+            ],
+        )
+    except (TypeError, ValueError, DatasetError) as error:
+        raise RowError(str(error)) from None
+    return list(query.relevant or ())

@@ -90,6 +90,9 @@ class RecallAtK(BaseRetrievalMetric):
             ValueError: What the matcher compares was not retrieved: texts were expected and there
                 are only ids, or the other way round; or an expected text is blank.
         """
+        for name, value in (("expected_ids", expected_ids), ("expected_texts", expected_texts)):
+            if isinstance(value, (str, bytes)):  # its letters would be the labels
+                raise TypeError(f"{name} must be a list, got {value!r:.80} — put it in a list")
         texts, ids = expected_texts or [], expected_ids or []
         by_id = isinstance(self.matcher, ChunkId) or (self.matcher is None and not texts)
         labels = expected_labels(texts, ids, by_id=by_id)
