@@ -67,7 +67,8 @@ class Check:
     def __str__(self) -> str:
         value = "nothing was measured" if self.value is None else share(float(self.value))
         verdict = "met" if self.passed else "MISSED"
-        text = f"{verdict}: {self.threshold}; it is {value} over {self.over} queries"
+        over = count(self.over, "query", "queries")
+        text = f"{verdict}: {self.threshold}; it is {value} over {over}"
         return text if self.note is None else f"{text} ({self.note})"
 
 
