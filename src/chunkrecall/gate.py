@@ -14,7 +14,7 @@ from math import lcm
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from chunkrecall.errors import GateError
-from chunkrecall.metric import Cutoff, check_k, cutoff_name
+from chunkrecall.metric import Cutoff, check_k, cutoff_name, depth_of
 from chunkrecall.render import count, markdown, quoted, share
 from chunkrecall.report import measured
 from chunkrecall.statistics import ExactMean
@@ -67,7 +67,8 @@ class Check:
     def __str__(self) -> str:
         value = "nothing was measured" if self.value is None else share(float(self.value))
         verdict = "met" if self.passed else "MISSED"
-        text = f"{verdict}: {self.threshold}; it is {value} over {self.over} queries"
+        over = count(self.over, "query", "queries")
+        text = f"{verdict}: {self.threshold}; it is {value} over {over}"
         return text if self.note is None else f"{text} ({self.note})"
 
 
@@ -344,29 +345,42 @@ def _from_baseline(
 
 
 def _misses(report: Report, wanted: Threshold, exclude_ids: Collection[str]) -> list[str]:
-    """The queries that keep the mean down, worst first, with the chunks they miss."""
-    lines = []
+    """The queries that keep the mean down, failed ones first, then the lowest at this cutoff."""
     name = cutoff_name(wanted.at)
-    bad = [
-        query
-        for query in report.worst(len(report.queries))
-        if query.query_id not in set(exclude_ids)
-        and (wanted.tag is None or wanted.tag in query.tags)
-        and (query.status != "scored" or (query.recall[name] or 0) < 1)
-    ]
+    left_out = set(exclude_ids)
+    of_all = [query for query in report.queries if query.query_id not in left_out]
+    kept = [one for one in of_all if wanted.tag is None or wanted.tag in one.tags]
+    bad = [one for one in kept if one.status in ("errored", "not_run")]
+    low = [one for one in kept if one.status == "scored" and (one.recall[name] or 0) < 1]
+    bad += sorted(low, key=lambda query: query.recall[name] or 0)
+    lines = []
     for query in bad[:_LISTED]:
         head = f"  {quoted(query.query_id, limit=_SHOWN)}"
         if query.status != "scored":
             lines.append(f"{head} {query.status}: {quoted(query.error or '', limit=_SHOWN)}")
             continue
-        limit = query.retrieved_count if wanted.at is None else wanted.at
-        missed = [one for one, rank in query.ranks.items() if rank is None or rank > limit]
-        shown = ", ".join(quoted(one, limit=_SHOWN) for one in missed[:_LABELS_LISTED])
+        missed = _missed(query, wanted.at)
         more = f" and {len(missed) - _LABELS_LISTED} more" if len(missed) > _LABELS_LISTED else ""
+        shown = ", ".join(missed[:_LABELS_LISTED])
         lines.append(f"{head} {name} {share(query.recall[name])}, missed: {shown}{more}")
     if len(bad) > _LISTED:
         lines.append(f"  and {count(len(bad) - _LISTED, 'more query', 'more queries')}")
     return lines
+
+
+def _missed(query: QueryScore, at: Cutoff) -> list[str]:
+    """The labels beyond the cutoff, each with its rank or the number of repeats that missed it."""
+    lists = query.repeats or (query.label_ranks,)
+    missed = []
+    for label, *ranks in zip(query.labels, *lists, strict=True):
+        beyond = [rank for rank in ranks if rank is None or rank > depth_of(at)]
+        if not beyond:
+            continue
+        where = "" if beyond[0] is None else f" (at rank {beyond[0]})"
+        if query.repeats:
+            where = f" (in {len(beyond)} of {len(lists)} repeats)"
+        missed.append(f"{quoted(label, limit=_SHOWN)}{where}")
+    return missed
 
 
 def _decimal(value: Fraction) -> str:

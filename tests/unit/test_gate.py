@@ -64,6 +64,28 @@ def test_the_failure_is_an_assertion_and_lists_what_was_missed() -> None:
     assert "reachable values beside it are 0.800 and 1.000" in text
 
 
+def test_the_failure_lists_what_was_missed_at_its_own_cutoff() -> None:
+    labels = {"deep": ["a", "b"], "good": ["x"], "broken": ["a"], "none": ["y", "z", "z1", "z2"]}
+    lists = {"deep": ["x", "b", "a"], "good": ["x"], "none": ["x"]}
+    report = evaluate_retriever(lists.__getitem__, labels, k=(2, 5), progress=False)
+    with pytest.raises(GateError) as caught:
+        assert_recall(report, at=2, min=0.9, min_coverage=0)
+    assert str(caught.value).splitlines()[1:] == [
+        "  'broken' errored: 'KeyError: \\'broken\\''",
+        "  'none' recall@2 0.000, missed: 'y', 'z', 'z1' and 1 more",
+        "  'deep' recall@2 0.500, missed: 'a' (at rank 3)",
+    ]
+
+
+def test_the_failure_says_in_how_many_repeats_a_chunk_was_missed() -> None:
+    turns = iter([["a"], ["b"], ["a"], ["b"]])
+    report = evaluate_retriever(
+        lambda text: next(turns), {"q": ["a"]}, k=1, repeats=4, progress=False
+    )
+    with pytest.raises(GateError, match=r"'q' recall@1 0\.500, missed: 'a' \(in 2 of 4 repeats\)"):
+        assert_recall(report, at=1, min=0.6)
+
+
 def test_F124_a_gate_is_not_green_for_want_of_measurements() -> None:
     nothing = report_of(0, failing=10)
     result = check_gate(nothing, [threshold("0@1")])

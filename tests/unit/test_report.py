@@ -83,9 +83,10 @@ def test_no_view_of_a_report_lets_a_text_take_effect(text: str) -> None:
         ("div", "p", "table", "thead", "tbody", "tr", "th", "td", "caption")
     }  # fmt: skip
     assert not re.search(r"(?<!\\)<(?!!--)", table)
-    rows = [line for line in table.splitlines() if line.startswith("|")]
-    pipes = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
-    assert len(pipes) == 2  # the means and the worst queries; a text adds no cell
+    tables = [block.split("\n") for block in table.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 3  # the means, the tags and the worst queries; a text adds no cell
+    for rows in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     if text == "[red]x[/red]":
         assert text in terminal
     assert max(map(len, report.to_terminal(width=60).splitlines())) <= 60
@@ -144,6 +145,57 @@ def test_a_data_frame_has_na_for_no_score_dataset_order_and_its_columns_even_whe
     assert frame["recall@all"].mean() == 0.5
     empty = score(Run(), Dataset([]), k=(1, 2, None)).to_pandas()
     assert (list(empty.columns), len(empty)) == (list(frame.columns), 0)
+
+
+def tagged() -> Report:
+    labels = Dataset(
+        [
+            Query(query_id="1", text="1", relevant=["a"], tags=["fees", "both"]),
+            Query(query_id="2", text="2", relevant=["a", "b"], tags=["both"]),
+            Query(query_id="3", text="3", relevant=["a"], tags=["broken"]),
+            Query(query_id="4", text="4", relevant=["a"]),
+        ]
+    )
+    rankings = [Ranking(query_id=q, chunks=[Chunk(text="x"), Chunk(text="a")]) for q in "124"]
+    return score(Run(rankings=[*rankings, Ranking(query_id="3", error="E: x")]), labels, k=(1, 2))
+
+
+def test_every_view_has_a_table_of_tags_where_there_are_tags() -> None:
+    report = tagged()
+    assert {tag: one["recall@2"].mean for tag, one in report.by_tag().items()} == {
+        "both": 0.75, "broken": None, "fees": 1.0,
+    }  # fmt: skip
+    text = str(report)
+    for row in (
+        r"tag +recall@1 +recall@2 +queries +scored +errors",
+        r"both +0\.000 +0\.750 +2 +2 +0",
+        r"broken +– +– +1 +0 +1",
+        r"fees +0\.000 +1\.000 +1 +1 +0",
+    ):
+        assert re.search(row, text), row
+    assert "| both | 0.000 | 0.750 | 2 | 2 | 0 |" in report.to_markdown()
+    assert "Recall by tag" in report._repr_html_()
+    assert "Recall by tag" not in str(score(Run(), {"q": ["a"]}, k=1))
+
+
+def test_of_many_tags_the_lowest_are_shown() -> None:
+    labels = Dataset(
+        [
+            Query(query_id=f"{i:03}", text="t", relevant=["a"], tags=[f"tag{i:03}"])
+            for i in range(100)
+        ]
+    )
+    found = [Ranking(query_id=f"{i:03}", chunks=[Chunk(text="a")]) for i in range(50)]
+    text = str(score(Run(rankings=found), labels, k=1))
+    assert "Recall by tag: the lowest 20 of 100 tags" in text
+    assert re.findall(r"^tag(\d+)", text, re.MULTILINE) == [f"{i:03}" for i in range(50, 70)]
+
+
+def test_a_data_frame_is_grouped_by_tag_as_by_tag_is() -> None:
+    pytest.importorskip("pandas")
+    report = tagged()
+    means = report.to_pandas().explode("tags").groupby("tags")["recall@2"].mean()
+    assert {tag: means[tag] for tag in ("both", "fees")} == {"both": 0.75, "fees": 1.0}
 
 
 def test_a_report_of_nothing_is_shown_and_saved(tmp_path: Path) -> None:

@@ -110,7 +110,10 @@ class Report:
         return self.rejected / self.rejectable if self.rejectable else None
 
     def by_tag(self) -> dict[str, dict[str, Summary]]:
-        """The summary of the queries with each tag, tags in alphabetical order."""
+        """The summary of the queries with each tag, tags in alphabetical order.
+
+        A query with several tags counts for each. The printed report has it as a table.
+        """
         tags = sorted({tag for query in self.queries for tag in query.tags})
         return {
             tag: summarize(

@@ -13,19 +13,23 @@ if TYPE_CHECKING:
     from chunkrecall.report.report import Report
 
 _WORST = 10
+_TAGS = 20
+_TAG_CHARACTERS = 24
 _MISSING_SHOWN = 2
 _TEXT_CHARACTERS = 90
 _ERROR_CHARACTERS = 300
 
 
 def report_document(report: Report) -> Document:
-    """Means, statuses, notes and the worst queries with what each missed."""
+    """Means, statuses, notes, means by tag, and the worst queries with what each missed."""
     blocks: list[Table | Paragraph] = [
         Paragraph(_heading(report)),
         _means(report),
         Paragraph(_statuses(report)),
     ]
     blocks.extend(Paragraph(f"Note: {note}") for note in report.notes)
+    if any(query.tags for query in report.queries):
+        blocks.append(_tags(report))
     worst = report.worst(_WORST)
     if worst:
         blocks.append(_misses(report, worst))
@@ -85,6 +89,34 @@ def _statuses(report: Report) -> str:
         text += " Returned nothing where nothing is relevant: "
         text += f"{report.rejected} of {report.rejectable}."
     return text
+
+
+def _tags(report: Report) -> Table:
+    """The recall of the queries with each tag; the tags in the order of `Report.by_tag`.
+
+    Where there are many tags, those with the lowest recall at the largest cutoff.
+    """
+    by_tag = report.by_tag()
+    names = [cutoff_name(k) for k in report.cutoffs]
+
+    def badness(tag: str) -> tuple[bool, float]:
+        mean = by_tag[tag][names[-1]].mean
+        return mean is not None, mean or 0.0
+
+    title = "Recall by tag"
+    shown = list(by_tag)
+    if len(shown) > _TAGS:
+        title += f": the lowest {_TAGS} of {len(shown)} tags"
+        shown = sorted(shown, key=badness)[:_TAGS]
+    columns = [Column("tag"), *[Column(name, align="right") for name in names]]
+    columns += [Column(name, align="right") for name in ("queries", "scored", "errors")]
+    rows = []
+    for tag in shown:
+        one = by_tag[tag][names[0]]
+        means = [share(by_tag[tag][name].mean) for name in names]
+        counts = [str(one.total), str(one.scored), str(one.errored)]
+        rows.append((_cut(tag, _TAG_CHARACTERS), *means, *counts))
+    return Table(title, tuple(columns), tuple(rows))
 
 
 def _misses(report: Report, worst: tuple[QueryScore, ...]) -> Table:
