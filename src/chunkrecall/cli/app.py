@@ -205,15 +205,14 @@ def run(
     )
     if no_texts and save is not None:
         raise Failure("--no-texts keeps nothing that --save-run could write: use --checkpoint")
+    if dry_run:
+        with stdout_kept():
+            calls = count_calls(load_retriever(retriever), plan.dataset, how, repeats=repeats)
+        write_document(_calls_text(calls, format))
+        return
     with stdout_kept():  # what the user's code prints is no part of the document
         asked = load_retriever(retriever)
-        if dry_run:
-            plan_of_calls = count_calls(asked, plan.dataset, how, repeats=repeats)
-        else:
-            outcome = evaluate_plan(asked, plan, how, repeats=repeats, on_run=_saver(save))
-    if dry_run:
-        write_document(_calls_text(plan_of_calls, format))
-        return
+        outcome = evaluate_plan(asked, plan, how, repeats=repeats, on_run=_saver(save))
     _finish(outcome, format, report, gate)
 
 
