@@ -6,6 +6,9 @@
     print(report)
 
 The names below are loaded when they are first used, so that importing the package costs little.
+
+PYTEST_DONT_REWRITE: pytest would warn of the package where it is imported before pytest starts, as
+in a notebook.
 """
 
 from __future__ import annotations

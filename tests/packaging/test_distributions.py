@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from email.parser import Parser
@@ -83,6 +85,33 @@ def test_every_entry_point_loads() -> None:
             assert loaded.recall_report is not None
         else:
             assert callable(loaded)
+
+
+def test_pytest_warns_of_nothing_where_the_installed_package_is_imported_before_it(
+    archives: Any, tmp_path: Path
+) -> None:
+    installed = tmp_path / "site"
+    for name, content in archives.wheel.items():
+        path = installed / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "test_it.py").write_text("def test_it(recall_report): pass\n")
+    code = (
+        "import sys, chunkrecall, pytest\n"
+        "print(chunkrecall.__file__)\n"
+        "sys.exit(pytest.main(['-q', '-W', 'error', '-p', 'no:cacheprovider', 'test_it.py']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(str(installed))
+    assert "1 passed" in done.stdout
 
 
 def test_a_wheel_from_the_source_distribution_is_the_same(

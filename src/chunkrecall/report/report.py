@@ -114,15 +114,13 @@ class Report:
 
         A query with several tags counts for each. The printed report has it as a table.
         """
-        tags = sorted({tag for query in self.queries for tag in query.tags})
+        tagged: dict[str, list[QueryScore]] = {}
+        for query in self.queries:
+            for tag in dict.fromkeys(query.tags):
+                tagged.setdefault(tag, []).append(query)
         return {
-            tag: summarize(
-                [query for query in self.queries if tag in query.tags],
-                self.cutoffs,
-                unlabelled=0,
-                has_ceiling=self.has_ceiling,
-            )
-            for tag in tags
+            tag: summarize(tagged[tag], self.cutoffs, unlabelled=0, has_ceiling=self.has_ceiling)
+            for tag in sorted(tagged)
         }
 
     @property
