@@ -16,6 +16,7 @@ from chunkrecall.retrieval import (
     RateLimitInput,
     aask,
     ask,
+    check_count,
     known_queries,
 )
 from chunkrecall.scoring import (
@@ -233,10 +234,7 @@ class Passes:
     """
 
     def __init__(self, plan: ScoringPlan, how: Asking, repeats: int) -> None:
-        if isinstance(repeats, bool) or not isinstance(repeats, int):
-            raise TypeError(f"repeats must be an integer, got {repeats!r}")
-        if repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {repeats}")
+        check_count("repeats", repeats, least=1)
         self._plan = plan
         self._how = how
         self._repeats = repeats
@@ -325,7 +323,10 @@ def count_calls(retriever: object, dataset: Dataset, how: Asking, *, repeats: in
     Raises:
         UnsupportedRetrieverError: The retriever cannot be asked.
         DatasetError: A checkpoint is of another run.
+        TypeError: repeats is no integer.
+        ValueError: repeats is below 1.
     """
+    check_count("repeats", repeats, least=1)
     left = known = 0
     for number in range(1, repeats + 1):
         done = known_queries(retriever, dataset, numbered(how, number))

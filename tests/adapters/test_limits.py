@@ -300,6 +300,17 @@ def test_calls_are_held_back_on_a_loop_too() -> None:
     assert all(later - first > 0.19 for first, later in zip(starts, starts[3:], strict=False))
 
 
+def test_a_rate_limit_is_not_taken_for_a_blocked_loop() -> None:
+    async def search(text: str) -> list[str]:
+        await asyncio.sleep(0.02)
+        return right(text)
+
+    labels = dict(list(LABELS.items())[:6])
+    report = asyncio.run(aevaluate_retriever(search, labels, k=1, rate_limit=(1, 0.1)))
+    assert any("held calls back" in note for note in report.notes)
+    assert not any("no overlap observed" in note for note in report.notes)
+
+
 @pytest.mark.parametrize(
     ("value", "calls", "per_s"),
     [
@@ -434,6 +445,10 @@ def test_repeats_of_a_dead_service_are_not_run(service: Service) -> None:
 def test_repeats_must_be_a_number_of_times(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="repeats"):
         evaluate_retriever(right, LABELS, repeats=value)  # type: ignore[arg-type]
+    limits = {"on_error": "record", "max_concurrency": 8, "timeout_s": None, "retries": 2}
+    how = Asking.of(depth=None, rate_limit=None, max_permanent_errors=5, **limits)
+    with pytest.raises(error, match="repeats"):
+        count_calls(right, as_dataset(LABELS), how, repeats=value)  # type: ignore[arg-type]
 
 
 # What a run will cost.

@@ -32,6 +32,7 @@ from chunkrecall.retrieval.limits import (
     Limits,
     OnError,
     RateLimitInput,
+    check_count,
     limits_of,
 )
 from chunkrecall.retrieval.progress import progress_bar
@@ -52,6 +53,7 @@ __all__ = [
     "aask",
     "aretrieve",
     "ask",
+    "check_count",
     "describe_error",
     "exit_refused",
     "known_queries",
@@ -337,8 +339,9 @@ def _overlap_noted(session: Session, limits: Limits) -> Iterator[None]:
     yield
     wall_s = perf_counter() - started
     latencies = [r.latency_s for r in session.rankings if r is not None and r.latency_s is not None]
-    # Waiting for another attempt is in the one and not in the other.
-    if limits.max_concurrency > 1 and not session.retried and is_one_by_one(latencies, wall_s):
+    # Waiting for another attempt, or for the rate limit, is in the one and not in the other.
+    has_waited = session.retried > 0 or session.held_s > 0
+    if limits.max_concurrency > 1 and not has_waited and is_one_by_one(latencies, wall_s):
         session.notes.append(
             f"no overlap observed: {len(latencies)} calls took {wall_s:.1f} s, as long as one "
             f"after another, although max_concurrency={limits.max_concurrency}: the retriever's "

@@ -73,10 +73,10 @@ def limits_of(
         TypeError: One is of the wrong type.
         ValueError: One is out of its range.
     """
-    _check_count("max_concurrency", max_concurrency, least=1)
-    _check_count("retries", retries, least=0)
+    check_count("max_concurrency", max_concurrency, least=1)
+    check_count("retries", retries, least=0)
     if max_permanent_errors is not None:
-        _check_count("max_permanent_errors", max_permanent_errors, least=1)
+        check_count("max_permanent_errors", max_permanent_errors, least=1)
     if timeout_s is not None and (
         isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s > 0
     ):
@@ -130,7 +130,13 @@ def rate_limit_of(value: RateLimitInput) -> RateLimit | None:
     return RateLimit(calls, float(per_s))
 
 
-def _check_count(name: str, value: object, *, least: int) -> None:
+def check_count(name: str, value: object, *, least: int) -> None:
+    """Refuse what is no number of times.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is below `least`.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:

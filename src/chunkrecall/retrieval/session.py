@@ -78,8 +78,9 @@ class Session:
         self.refused: str | None = None
         """The last of too many refusals in a row, which end the run."""
         self._refusals = 0
-        self._held_since: float | None = None
-        self._held_s = 0.0
+        self.held_since: float | None = None
+        self.held_s = 0.0
+        """Seconds for which the rate limit has held calls back."""
         self.retried = 0
         self.stuck = 0
         self.settings: dict[str, Any] = {}
@@ -117,11 +118,11 @@ class Session:
         if rate is None:
             return False
         if rate.wait_s(now) > 0:
-            self._held_since = self._held_since or now
+            self.held_since = self.held_since or now
             return True
-        if self._held_since is not None:
-            self._held_s += now - self._held_since
-            self._held_since = None
+        if self.held_since is not None:
+            self.held_s += now - self.held_since
+            self.held_since = None
         rate.start(now)
         return False
 
@@ -209,9 +210,9 @@ class Session:
                 "again, with only='errored' where there is a checkpoint "
                 "(max_permanent_errors=None asks every query all the same)"
             )
-        if self._held_s:
+        if self.held_s:
             notes.append(
-                f"the rate limit of {self._limits.rate} held calls back for {self._held_s:.1f} s, "
+                f"the rate limit of {self._limits.rate} held calls back for {self.held_s:.1f} s, "
                 "which is no part of the latencies"
             )
         if self.stuck:
@@ -229,7 +230,7 @@ class Session:
     def _final_settings(self) -> dict[str, Any]:
         if self._limits.rate is None:
             return self.settings
-        return {**self.settings, "rate_limit_wait_s": round(self._held_s, 6)}
+        return {**self.settings, "rate_limit_wait_s": round(self.held_s, 6)}
 
 
 def describe_error(error: BaseException) -> str:
