@@ -32,8 +32,16 @@ if TYPE_CHECKING:
     from chunkrecall.evaluation import aevaluate_retriever, evaluate_retriever
     from chunkrecall.formats import load_dataset, load_run, save_dataset, save_run
     from chunkrecall.gate import assert_recall
-    from chunkrecall.labels import check_dataset
-    from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
+    from chunkrecall.labels import Overlap, check_dataset, relabel
+    from chunkrecall.matching import (
+        ChunkId,
+        Contains,
+        Coverage,
+        ExactText,
+        Fuzzy,
+        Matcher,
+        NormalizedText,
+    )
     from chunkrecall.metric import recall_at_k, recall_at_ks
     from chunkrecall.records import Chunk, Dataset, Label, Query, Ranking, Run
     from chunkrecall.report import QueryScore, Report
@@ -46,15 +54,19 @@ __all__ = [
     "ChunkId",
     "ChunkRecallError",
     "ComparisonError",
+    "Contains",
+    "Coverage",
     "Dataset",
     "DatasetError",
     "EvalResult",
     "ExactText",
+    "Fuzzy",
     "GateError",
     "Label",
     "Matcher",
     "MissingExtraError",
     "NormalizedText",
+    "Overlap",
     "Query",
     "QueryScore",
     "Ranking",
@@ -74,6 +86,7 @@ __all__ = [
     "load_run",
     "recall_at_k",
     "recall_at_ks",
+    "relabel",
     "retrieve",
     "save_dataset",
     "save_run",
@@ -94,8 +107,16 @@ _HOMES = {
     "evaluation": ("aevaluate_retriever", "evaluate_retriever"),
     "formats": ("load_dataset", "load_run", "save_dataset", "save_run"),
     "gate": ("assert_recall",),
-    "labels": ("check_dataset",),
-    "matching": ("ChunkId", "ExactText", "Matcher", "NormalizedText"),
+    "labels": ("Overlap", "check_dataset", "relabel"),
+    "matching": (
+        "ChunkId",
+        "Contains",
+        "Coverage",
+        "ExactText",
+        "Fuzzy",
+        "Matcher",
+        "NormalizedText",
+    ),
     "metric": ("recall_at_k", "recall_at_ks"),
     "records": ("Chunk", "Dataset", "Label", "Query", "Ranking", "Run"),
     "report": ("QueryScore", "Report"),

@@ -334,6 +334,11 @@ def _from_baseline(
 ) -> list[Threshold]:
     if report.dataset_fingerprint != baseline.dataset_fingerprint:
         raise ValueError("the baseline is a report over another dataset, or over changed labels")
+    if report.rules["matcher"] != baseline.rules["matcher"]:
+        raise ValueError(
+            f"the baseline was matched by {baseline.rules['matcher']}, and this report by "
+            f"{report.rules['matcher']}: score both with the same matcher"
+        )
     kept = [query for query in baseline.queries if query.query_id not in set(exclude_ids)]
     found = []
     for cutoff in report.cutoffs:

@@ -19,6 +19,7 @@ NAMES = (
     "template_call",
     "loop_overhead",
     "recorder_cost",
+    "matchers",
     "llama_index_natives",
     "throughput",
     "import_time",

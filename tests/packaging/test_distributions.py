@@ -199,6 +199,7 @@ def test_everything_that_is_imported_is_declared(path: Path) -> None:
     for_part["demo"] = ["demo", "langchain", "llama-index"]
     for_part["report"] = ["pandas"]
     for_part["formats"] = ["scale"]
+    for_part["matching"] = ["fuzzy"]
     if part == "pytest_plugin.py":  # loaded by pytest and by nothing else
         allowed |= {"pytest"}
     for extra in for_part.get(part, []):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 from chunkrecall import (
     Chunk,
     ChunkId,
+    Contains,
+    Coverage,
     Dataset,
     DatasetError,
     ExactText,
+    Fuzzy,
     Label,
+    MissingExtraError,
     NormalizedText,
     Query,
     Ranking,
@@ -306,3 +311,32 @@ class Short(ExactText):
 def test_a_wrong_number_of_chunk_keys_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="gave 1 keys for 2 chunks"):
         scored(Short(), ["a"], "a", "b")
+
+
+@pytest.mark.parametrize("threshold", [0, -0.1, 1.01, True, "0.9", None, float("nan"), [0.5]])
+@pytest.mark.parametrize("kind", [Coverage, Fuzzy])
+def test_a_threshold_that_is_none_is_refused(kind: Any, threshold: Any) -> None:
+    with pytest.raises(ValueError, match="threshold must be above 0 and at most 1"):
+        kind(threshold)
+
+
+def test_the_further_matchers_say_what_they_do_and_equal_their_kind() -> None:
+    names = {
+        Contains(): "label inside the chunk",
+        Contains("chunk-in-label"): "chunk inside the label",
+        Coverage(0.75): "coverage (at least 0.75 of the label)",
+        Fuzzy(): "fuzzy text (similarity of at least 0.9)",
+    }
+    for matcher, name in names.items():
+        assert matcher.describe() == name
+        assert scored(matcher, ["a"], "a").rules["matcher"] == name
+    assert Coverage() == Coverage(0.9) != Coverage(0.8)
+    assert repr(Fuzzy(0.5)) == "Fuzzy(threshold=0.5)"
+    with pytest.raises(ValueError, match="direction must be"):
+        Contains("label_in_chunk")  # type: ignore[arg-type]
+
+
+def test_fuzzy_without_rapidfuzz_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rapidfuzz", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "chunkrecall\[fuzzy\]"'):
+        Fuzzy()

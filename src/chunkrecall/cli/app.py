@@ -30,6 +30,7 @@ from chunkrecall.cli.gating import (
 from chunkrecall.cli.loading import load_retriever
 from chunkrecall.cli.options import (
     DedupeOption,
+    DirectionOption,
     ErrorPolicy,
     ExcludeSelfOption,
     FormatOption,
@@ -43,6 +44,7 @@ from chunkrecall.cli.options import (
     OnErrorOption,
     OutputFormat,
     ReportOption,
+    ThresholdOption,
     cutoffs,
     matcher_of,
 )
@@ -122,6 +124,8 @@ def run(
     format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
     match: MatchOption = Match.AUTO,
     id_key: IdKeyOption = None,
+    direction: DirectionOption = None,
+    threshold: ThresholdOption = None,
     relevance_level: LevelOption = 1,
     dedupe: DedupeOption = False,
     exclude_self: ExcludeSelfOption = False,
@@ -184,7 +188,7 @@ def run(
     plan = plan_scoring(
         labelled,
         k=cutoffs(k),
-        matcher=matcher_of(match, id_key),
+        matcher=matcher_of(match, id_key, direction, threshold),
         relevance_level=relevance_level,
         dedupe=dedupe,
         exclude_self=exclude_self,
@@ -237,6 +241,8 @@ def score(
     format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
     match: MatchOption = Match.AUTO,
     id_key: IdKeyOption = None,
+    direction: DirectionOption = None,
+    threshold: ThresholdOption = None,
     relevance_level: LevelOption = 1,
     dedupe: DedupeOption = False,
     exclude_self: ExcludeSelfOption = False,
@@ -271,7 +277,7 @@ def score(
     plan = plan_scoring(
         labelled,
         k=cutoffs(k),
-        matcher=matcher_of(match, id_key),
+        matcher=matcher_of(match, id_key, direction, threshold),
         relevance_level=relevance_level,
         dedupe=dedupe,
         exclude_self=exclude_self,
@@ -284,6 +290,7 @@ def score(
 
 app.command()(data.check)
 app.command()(data.convert)
+app.command()(data.relabel)
 app.command()(data.label)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chunkrecall.cli.exits import Exit, Failure
+from chunkrecall.cli.exits import NOT_MEASURED, Exit, Failure
 from chunkrecall.cli.options import FormatOption, KOption, OutputFormat, cutoffs
 from chunkrecall.formats import (
     FORMATS,
@@ -22,6 +22,7 @@ from chunkrecall.formats import (
     save_run,
 )
 from chunkrecall.labels import Draft, check_dataset, draft_from, read_draft
+from chunkrecall.labels import relabel as resolve
 from chunkrecall.render import printable
 
 _UNSOUND = 2
@@ -71,6 +72,43 @@ def check(
     sys.stdout.write(text.rstrip("\n") + "\n")
     if not found.ok:
         raise Exit(_UNSOUND)
+
+
+def relabel(
+    dataset: Annotated[Path, typer.Argument(help="The labelled queries.")],
+    corpus: Annotated[
+        Path,
+        typer.Option(help="All chunks that are indexed: rows with an id, a text and metadata."),
+    ],
+    out: Annotated[Path, typer.Option(help="Write the resolved set here.")],
+    overlap: Annotated[
+        str,
+        typer.Option(help="The share of a label from which on a chunk is needed for it, or any."),
+    ] = "any",
+    from_: FromOption = FileFormat("auto"),
+    encoding: EncodingOption = "utf-8",
+    format: FormatOption = OutputFormat.TABLE,  # noqa: A002 - the option's name
+) -> None:
+    """Resolve labels, spans or passages, against the chunks of a corpus; exit 4 if none is."""
+    check_target(out)
+    rule: Any = overlap
+    if overlap != "any":
+        try:
+            rule = float(overlap)
+        except ValueError:
+            raise Failure(f"--overlap takes any, or a share such as 0.5, got {overlap!r}") from None
+    read_as: Any = from_.value
+    labelled = load_dataset(dataset, read_as, encoding=encoding)
+    _say_all(labelled.notes)
+    made = resolve(labelled, load_corpus(corpus), rule=rule)
+    save_dataset(made.dataset, out)
+    if format is OutputFormat.JSON:
+        text = json.dumps(made.to_dict(), allow_nan=False)
+    else:
+        text = made.to_markdown() if format is OutputFormat.MARKDOWN else str(made)
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    if len(made.unresolved) == made.labels:
+        raise Exit(NOT_MEASURED)
 
 
 def convert(

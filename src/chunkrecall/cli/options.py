@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
+from chunkrecall.matching import (
+    ChunkId,
+    Contains,
+    Coverage,
+    ExactText,
+    Fuzzy,
+    Matcher,
+    NormalizedText,
+)
 from chunkrecall.metric import check_ks
 
 if TYPE_CHECKING:
@@ -30,6 +38,16 @@ class Match(StrEnum):
     EXACT = "exact"
     NORMALIZED = "normalized"
     ID = "id"
+    CONTAINS = "contains"
+    COVERAGE = "coverage"
+    FUZZY = "fuzzy"
+
+
+class ContainsDirection(StrEnum):
+    """Which of label and chunk must stand in the other."""
+
+    LABEL_IN_CHUNK = "label-in-chunk"
+    CHUNK_IN_LABEL = "chunk-in-label"
 
 
 class NoRelevantPolicy(StrEnum):
@@ -61,6 +79,18 @@ MatchOption: TypeAlias = Annotated[
 IdKeyOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--id-key", help="With --match id: the metadata key that holds a chunk's id."),
+]
+DirectionOption: TypeAlias = Annotated[
+    ContainsDirection | None,
+    typer.Option("--direction", help="With --match contains: what must stand in the other."),
+]
+ThresholdOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        help="With --match coverage or fuzzy: the least share or "
+        "similarity that counts, above 0 and at most 1; 0.9 by default.",
+    ),
 ]
 LevelOption: TypeAlias = Annotated[
     int, typer.Option("--relevance-level", help="The grade from which on a label counts.")
@@ -101,14 +131,30 @@ def cutoffs(text: str) -> tuple[Cutoff, ...]:
     return check_ks(parsed)
 
 
-def matcher_of(match: Match, id_key: str | None) -> Matcher | None:
+def matcher_of(
+    match: Match,
+    id_key: str | None,
+    direction: ContainsDirection | None = None,
+    threshold: float | None = None,
+) -> Matcher | None:
     """The matcher that the options mean, None for the default.
 
     Raises:
-        ValueError: `--id-key` without `--match id`.
+        ValueError: An option that goes with another matcher, or a threshold that is none.
+        MissingExtraError: `--match fuzzy` without rapidfuzz.
     """
     if id_key is not None and match is not Match.ID:
         raise ValueError("--id-key goes with --match id")
+    if direction is not None and match is not Match.CONTAINS:
+        raise ValueError("--direction goes with --match contains")
+    if threshold is not None and match not in (Match.COVERAGE, Match.FUZZY):
+        raise ValueError("--threshold goes with --match coverage or --match fuzzy")
+    if match is Match.CONTAINS:
+        return Contains() if direction is None else Contains(direction.value)
+    if match is Match.COVERAGE:
+        return Coverage() if threshold is None else Coverage(threshold)
+    if match is Match.FUZZY:
+        return Fuzzy() if threshold is None else Fuzzy(threshold)
     if match is Match.ID:
         return ChunkId(id_key)
     if match is Match.EXACT:

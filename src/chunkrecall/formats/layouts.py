@@ -10,7 +10,7 @@ from chunkrecall.adapters import to_chunk
 from chunkrecall.errors import DatasetError
 from chunkrecall.formats.cells import list_cell
 from chunkrecall.records import Chunk, Label, Query, Ranking
-from chunkrecall.records.rows import RowError, json_value
+from chunkrecall.records.rows import LABEL_KEYS, RowError, json_value
 
 _Paths = tuple[str, ...]
 _ABSENT = object()
@@ -227,7 +227,7 @@ def _text_label(item: object, place: str) -> Any:
     if isinstance(item, str):
         return item
     if isinstance(item, Mapping):
-        if set(item) <= {"text", "chunk_id", "grade"}:
+        if set(item) <= LABEL_KEYS:
             try:
                 return Label(**item)
             except ValueError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chunkrecall.adapters import to_chunks
 from chunkrecall.metric import Cutoffs, check_ks, cutoff_name
-from chunkrecall.records import Dataset, Label, Query, as_dataset
+from chunkrecall.records import Dataset, Label, Query, Span, as_dataset
 from chunkrecall.render import (
     Column,
     Document,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Severity = Literal["error", "warning"]
 _SHOWN = 100
+_NO_OFFSETS = "no chunk of the corpus carries offsets"
 _NAMED = 5
 _CONCENTRATED = 0.2
 """The share of the judged queries from which on one chunk is said to carry a set."""
@@ -229,13 +230,15 @@ def _contradicted_tags(dataset: Dataset) -> Iterator[Finding]:
 
 def _concentrated(dataset: Dataset) -> Iterator[Finding]:
     judged = [query for query in dataset if query.relevant]
-    holders: dict[tuple[str | None, str | None], list[str]] = {}
+    holders: dict[tuple[str | None, str | None, Span | None], list[str]] = {}
     for query in judged:
         for identity in {one.identity for label in query.relevant or () for one in label.members}:
             holders.setdefault(identity, []).append(query.query_id)
-    for (text, chunk_id), ids in holders.items():
+    for (text, chunk_id, span), ids in holders.items():
         if len(ids) >= _FEWEST_CONCENTRATED and len(ids) >= _CONCENTRATED * len(judged):
-            shown = quoted(text if text is not None else str(chunk_id), limit=_SHOWN)
+            shown = quoted(
+                str(span if chunk_id is None else chunk_id) if text is None else text, limit=_SHOWN
+            )
             part = f"{len(ids)} of {len(judged)} ({share(len(ids) / len(judged))})"
             message = f"labels are concentrated: {part} judged queries want {shown}"
             yield Finding(
@@ -250,10 +253,13 @@ def _outside(dataset: Dataset, corpus: Chunks) -> Iterator[Finding]:
     texts = set(corpus.texts)
     ids = {chunk_id for chunk_id in corpus.chunk_ids or () if chunk_id is not None}
     near = NearMisses(corpus.texts)
+    spans: dict[str, list[Span]] = {}
+    for span in filter(None, map(corpus.span_at, range(len(corpus)))):
+        spans.setdefault(span.doc_id, []).append(span)
     often = {text for text, times in Counter(corpus.texts).items() if times > 1}
     for query in dataset:
         for label in query.relevant or ():
-            if any(_is_in(member, texts, ids) for member in label.members):
+            if any(_is_in(member, texts, ids) or _is_at(member, spans) for member in label.members):
                 if label.chunk_id is None and label.text in often:
                     message = (
                         f"{quoted(label.text or '', limit=_SHOWN)} is the text of several chunks"
@@ -261,11 +267,16 @@ def _outside(dataset: Dataset, corpus: Chunks) -> Iterator[Finding]:
                     yield _of_query(query, "ambiguous label", message)
                 continue
             for member in label.members:
-                yield _of_query(query, *_absence(member, near, corpus), severity="error")
+                kind, message = _absence(member, near, corpus, has_spans=bool(spans))
+                yield _of_query(query, kind, message, severity="error")
 
 
-def _absence(label: Label, near: NearMisses, corpus: Chunks) -> tuple[str, str]:
+def _absence(label: Label, near: NearMisses, corpus: Chunks, *, has_spans: bool) -> tuple[str, str]:
     """Kind and message of a label that is no chunk of the corpus."""
+    span = label.source_span
+    if span is not None and label.text is None:
+        why = "no chunk of the corpus overlaps" if has_spans else _NO_OFFSETS + ", so none overlaps"
+        return "dangling label", f"{why} {quoted(str(span), limit=_SHOWN)}"
     if label.text is None:
         return "dangling label", f"no chunk of the corpus has the id {label.chunk_id!r:.80}"
     shown = quoted(label.text, limit=_SHOWN)
@@ -282,6 +293,11 @@ def _is_in(label: Label, texts: set[str], ids: set[Any]) -> bool:
     if label.text is not None:
         return label.text in texts
     return label.chunk_id in ids
+
+
+def _is_at(label: Label, spans: Mapping[str, list[Span]]) -> bool:
+    wanted = label.source_span
+    return wanted is not None and any(map(wanted.overlap, spans.get(wanted.doc_id, ())))
 
 
 def _of_query(query: Query, kind: str, message: str, *, severity: Severity = "warning") -> Finding:

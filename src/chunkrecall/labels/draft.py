@@ -209,7 +209,7 @@ def _is_of(label: Label, chunk: DraftChunk) -> bool:
         return any(_is_of(one, chunk) for one in label.alternatives)
     if label.text is not None:
         return label.text == chunk.text
-    return label.chunk_id == chunk.chunk_id
+    return label.chunk_id is not None and label.chunk_id == chunk.chunk_id
 
 
 def _query(draft: DraftQuery, pooled_from: tuple[str, ...]) -> Query:

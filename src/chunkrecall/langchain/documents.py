@@ -74,6 +74,11 @@ def _columns(
     check_texts(texts, "Document")
     ids = [document.id for document in documents]
     metadatas = [document.metadata.copy() if document.metadata else None for document in documents]
+    if text_from is not None:  # the offsets are those of the content, and LangChain keeps no end
+        for document, metadata in zip(documents, metadatas, strict=True):
+            start = None if metadata is None else metadata.get("start_index")
+            if metadata is not None and isinstance(start, int):
+                metadata.setdefault("end_index", start + len(document.page_content))
     return Chunks(
         tuple(texts),
         tuple(ids) if any(ids) else None,

@@ -23,7 +23,8 @@ def nodes_to_chunks(nodes: Iterable[object], *, text_from: TextFrom = None) -> C
     """The chunks of a retriever's nodes, in order; texts and metadata are copied.
 
     The text is the node's own content without metadata, empty where a node has none (an image).
-    The id of the source document is kept under the metadata key "ref_doc_id".
+    The id of the source document is kept under the metadata key "ref_doc_id", a node's offsets in
+    it under "start_char_idx" and "end_char_idx".
 
     Args:
         nodes: NodeWithScore or nodes of any class, and (node, score) pairs.
@@ -121,4 +122,9 @@ def _metadata(node: BaseNode) -> dict[str, Any] | None:
         if document is not None:
             metadata = {} if metadata is None else metadata
             metadata.setdefault("ref_doc_id", document)
+    start = getattr(node, "start_char_idx", None)  # only text nodes have offsets
+    if start is not None:
+        metadata = {} if metadata is None else metadata
+        metadata.setdefault("start_char_idx", start)
+        metadata.setdefault("end_char_idx", node.end_char_idx)  # type: ignore[attr-defined]
     return metadata

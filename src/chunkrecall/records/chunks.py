@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias, overload
 
+from chunkrecall.records.spans import Span, document_in, span_in
+
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 Column: TypeAlias = "Sequence[Any] | None"
 
@@ -31,11 +33,16 @@ class Chunk:
     @property
     def doc_id(self) -> str | None:
         """The document it comes from: metadata "doc_id", else "ref_doc_id", else "source"."""
-        for key in ("doc_id", "ref_doc_id", "source"):
-            value = self.metadata.get(key)
-            if isinstance(value, str):
-                return value
-        return None
+        return document_in(self.metadata)
+
+    @property
+    def span(self) -> Span | None:
+        """Where in its document it stands; None where the metadata carry no offsets.
+
+        Read are "start_index" (LangChain's `add_start_index=True`) and "start_char_idx" with
+        "end_char_idx" (LlamaIndex), together with a document.
+        """
+        return span_in(self.metadata, len(self.text))
 
 
 class Chunks(Sequence[Chunk]):
@@ -95,6 +102,11 @@ class Chunks(Sequence[Chunk]):
         """The metadata of the chunk at this 0-based index."""
         found = None if self.metadatas is None else self.metadatas[index]
         return NO_METADATA if found is None else found
+
+    def span_at(self, index: int) -> Span | None:
+        """Where in its document the chunk at this 0-based index stands; see `Chunk.span`."""
+        metadata = self.metadata_at(index)
+        return span_in(metadata, len(self.texts[index])) if metadata else None
 
     @overload
     def __getitem__(self, index: int) -> Chunk: ...

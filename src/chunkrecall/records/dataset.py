@@ -13,6 +13,9 @@ from chunkrecall.errors import DatasetError, Problem
 from chunkrecall.records.labels import Label, Query
 
 _NAMED = 5
+RELABELLED_BY = "relabelled_by"
+UNRESOLVED = "unresolved_labels"
+"""What a query's metadata say of how its labels were resolved against a corpus."""
 
 DatasetInput: TypeAlias = "Dataset | Mapping[str, Iterable[Any] | None] | Sequence[Query]"
 
@@ -115,7 +118,10 @@ class Dataset(BaseModel):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of ids, query texts, labels and tags; ignores order, name, file and metadata."""
+        """SHA-256 of ids, query texts, labels and tags; ignores order, name, file and metadata.
+
+        Only the rule by which labels were resolved against a corpus counts of the metadata.
+        """
         digest = hashlib.sha256()
         for row in sorted(map(_canonical_query, self.queries)):
             digest.update(row.encode("utf-8", "surrogatepass"))
@@ -140,6 +146,7 @@ class Dataset(BaseModel):
                 f"labels were pooled from one retriever ({named}): what it never returned has no "
                 "label, so its recall is too high and that of others too low"
             )
+        notes += _notes_of_relabelling(self.queries)
         for query in self.queries:
             seen: set[str] = set()
             for label in query.relevant or ():
@@ -200,6 +207,18 @@ def as_dataset(dataset: DatasetInput) -> Dataset:
     )
 
 
+def _notes_of_relabelling(queries: Iterable[Query]) -> list[str]:
+    counts = [query.metadata.get(UNRESOLVED, 0) for query in queries]
+    lost = [one for one in counts if isinstance(one, int) and one > 0]
+    if not lost:
+        return []
+    note = (
+        f"{sum(lost)} labels of {len(lost)} queries are in no chunk of the corpus that the labels "
+        "were resolved against; they are left out, so recall is over the others"
+    )
+    return [note]
+
+
 def _absent_keys(keys: Mapping[str, str | None], present: Collection[Any]) -> list[Problem]:
     """The keys of the caller's own naming that no record has: a slip would leave all unlabelled."""
     return [
@@ -250,13 +269,19 @@ def _canonical_query(query: Query) -> str:
         "?" if query.relevant is None else "".join(sorted(set(map(_canonical, query.relevant))))
     )
     tags = "".join(map(_counted, sorted(set(query.tags))))
-    return _counted(query.query_id) + _counted(query.text) + _counted(labels) + _counted(tags)
+    rule = query.metadata.get(RELABELLED_BY)
+    row = _counted(query.query_id) + _counted(query.text) + _counted(labels) + _counted(tags)
+    return f"{row}{_counted(rule)}" if isinstance(rule, str) else row
 
 
 def _canonical(label: Label) -> str:
     """One text for equal labels; a group is the set of its members."""
     if not label.alternatives:
-        return f"{_counted(label.text)}{_counted(label.chunk_id)}{label.grade};"
+        span = label.source_span
+        place = "" if span is None else f"{_counted(span.doc_id)}{span.start}-{span.end}"
+        return (
+            f"{_counted(label.text)}{_counted(label.chunk_id)}{label.grade}{place and '@'}{place};"
+        )
     members = sorted(set(map(_canonical, label.alternatives)))
     return members[0] if len(members) == 1 else f"({''.join(members)})"
 

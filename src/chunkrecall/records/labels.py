@@ -8,21 +8,24 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from chunkrecall.errors import DatasetError, Problem
+from chunkrecall.records.spans import Span
 
 LabelInput: TypeAlias = "str | Label | Sequence[str | Label]"
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _set = object.__setattr__  # the models are frozen
 _LABEL_SET = {"text"}
+_NO_SPAN: dict[str, Any] = {"doc_id": None, "start": None, "end": None, "alternatives": ()}
 _QUERY_SET = {"query_id", "text", "relevant", "tags", "metadata"}
 _RECORD = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Label(BaseModel):
-    """One thing that must be found: a chunk text, a chunk id, or a group of alternatives.
+    """One thing that must be found: a chunk text, a chunk id, a source span, or a group.
 
-    A label with both a text and an id is one label that either kind of matcher can read. A group
-    (`alternatives`) is satisfied by any of its members and has no text or id of its own.
+    A label with both a text and an id is one label that either kind of matcher can read; so is one
+    with a span (`Label.span`). A group (`alternatives`) is satisfied by any of its members and has
+    nothing of its own.
     """
 
     model_config = _RECORD
@@ -33,14 +36,21 @@ class Label(BaseModel):
     """The chunk's id. Never blank."""
     grade: int = 1
     """Degree of relevance; the label counts when it reaches the relevance level of the scoring."""
+    doc_id: str | None = None
+    """The document of a source span, as the chunks' metadata name it."""
+    start: int | None = None
+    """The span's first character, counted from 0."""
+    end: int | None = None
+    """One past the span's last character."""
     alternatives: tuple[Label, ...] = Field(default=(), repr=False)
     """The members of a group, any one of which satisfies it."""
 
     @model_validator(mode="after")
     def _check(self) -> Label:
         if self.alternatives:
-            if self.text is not None or self.chunk_id is not None:
-                raise ValueError("a group of alternatives has no text or chunk_id of its own")
+            own = (self.text, self.chunk_id, self.doc_id, self.start, self.end)
+            if any(value is not None for value in own):
+                raise ValueError("a group of alternatives has no text, chunk_id or span of its own")
             if self.grade != 1:
                 raise ValueError(
                     "a group of alternatives has no grade of its own — give it to each member"
@@ -48,12 +58,63 @@ class Label(BaseModel):
             if any(member.alternatives for member in self.alternatives):
                 raise ValueError("a group of alternatives cannot hold another group")
             return self
-        if self.text is None and self.chunk_id is None:
-            raise ValueError("a label needs a text or a chunk_id")
-        for field, value in (("text", self.text), ("chunk_id", self.chunk_id)):
+        if self.text is None and self.chunk_id is None and self.doc_id is None:
+            raise ValueError("a label needs a text or a chunk_id, or a span")
+        for field in ("text", "chunk_id", "doc_id"):
+            value = getattr(self, field)
             if value is not None and (not value or value.isspace()):
                 raise ValueError(f"a label's {field} must not be blank, got {value!r}")
+        self._check_span()
         return self
+
+    def _check_span(self) -> None:
+        if self.doc_id is None and self.start is None and self.end is None:
+            return
+        if self.doc_id is None or self.start is None or self.end is None:
+            raise ValueError("a span needs doc_id, start and end — write Label.span(…)")
+        if not 0 <= self.start < self.end:
+            raise ValueError(
+                f"a span needs 0 <= start < end, got start={self.start} and end={self.end}"
+            )
+        if self.text is not None and len(self.text) != self.end - self.start:
+            raise ValueError(
+                f"the span has {self.end - self.start} characters and the text {len(self.text)}: "
+                "offsets count characters, not bytes"
+            )
+
+    @classmethod
+    def span(
+        cls,
+        doc_id: str,
+        start: int,
+        end: int,
+        *,
+        text: str | None = None,
+        chunk_id: str | None = None,
+        grade: int = 1,
+    ) -> Label:
+        """The label of characters `start` to `end` of a document, whatever chunks it is cut into.
+
+        Args:
+            doc_id: The document, as the chunks' metadata name it ("doc_id", else "ref_doc_id",
+                else "source").
+            start: The first character, counted from 0.
+            end: One past the last character.
+            text: The passage itself, if known: spaces in it then count for nothing.
+            chunk_id: A chunk that is this label, for matching by id.
+            grade: Degree of relevance.
+
+        Raises:
+            ValueError: An empty span, or a text of another length.
+        """
+        return cls(doc_id=doc_id, start=start, end=end, text=text, chunk_id=chunk_id, grade=grade)
+
+    @property
+    def source_span(self) -> Span | None:
+        """The span as one value; None where the label has none."""
+        if self.doc_id is None or self.start is None or self.end is None:
+            return None
+        return Span(self.doc_id, self.start, self.end)
 
     @property
     def members(self) -> tuple[Label, ...]:
@@ -61,22 +122,24 @@ class Label(BaseModel):
         return self.alternatives or (self,)
 
     @property
-    def identity(self) -> tuple[str | None, str | None]:
-        """Text and id of a label that is no group."""
-        return self.text, self.chunk_id
+    def identity(self) -> tuple[str | None, str | None, Span | None]:
+        """Text, id and span of a label that is no group."""
+        return self.text, self.chunk_id, self.source_span
 
     def __str__(self) -> str:
         if self.alternatives:
             return " | ".join(str(member) for member in self.alternatives)
-        return self.text if self.text is not None else str(self.chunk_id)
+        if self.text is not None:
+            return self.text
+        return str(self.source_span if self.chunk_id is None else self.chunk_id)
 
     def __repr__(self) -> str:
         if self.alternatives:
             return f"Label(alternatives={self.alternatives!r})"
         parts = [
             f"{field}={value!r}"
-            for field, value in (("text", self.text), ("chunk_id", self.chunk_id))
-            if value is not None
+            for field, value in self
+            if value is not None and field not in ("grade", "alternatives")
         ]
         if self.grade != 1:
             parts.append(f"grade={self.grade}")
@@ -155,7 +218,7 @@ def plain_query(query_id: object, text: object, relevant: object) -> Query | Non
     for one in relevant:
         if type(one) is not str or not one or one.isspace():
             return None
-        label = {"text": one, "chunk_id": None, "grade": 1, "alternatives": ()}
+        label = {"text": one, "chunk_id": None, "grade": 1, **_NO_SPAN}
         labels.append(_filled(Label, label, _LABEL_SET))
     fields = {
         "query_id": query_id,
@@ -216,7 +279,7 @@ def _label(item: object, place: str) -> Label:
 
 
 def _refuse_conflicting_grades(labels: Sequence[Label], place: str) -> None:
-    grades: dict[tuple[str | None, str | None], int] = {}
+    grades: dict[tuple[str | None, str | None, Span | None], int] = {}
     problems = []
     for label in labels:
         for member in label.members:

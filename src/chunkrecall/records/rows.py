@@ -21,7 +21,7 @@ _QUERY_KEYS = frozenset(
     {"query_id", "id", "text", "query", "relevant", "relevant_ids", "tags", "metadata"}
 )
 _PLAIN_KEYS = frozenset({"query_id", "text", "relevant"})
-_LABEL_KEYS = frozenset({"text", "chunk_id", "grade"})
+LABEL_KEYS = frozenset({"text", "chunk_id", "grade", "doc_id", "start", "end"})
 _RANKING_KEYS = frozenset({"query_id", "id", "query", "chunks", "error", "latency_s"})
 _CHUNK_KEYS = frozenset({"text", "chunk_id", "id", "score", "metadata"})
 _HEADER_KEYS = {
@@ -225,9 +225,12 @@ def label_from_row(item: object, place: str) -> Any:  # noqa: ANN401 - a label, 
     if isinstance(item, str):
         return item
     if isinstance(item, Mapping):
-        unknown = sorted(set(item) - _LABEL_KEYS)
+        unknown = sorted(set(item) - LABEL_KEYS)
         if unknown:
-            raise RowError(f"{place} has unknown keys {unknown}; a label has text, chunk_id, grade")
+            raise RowError(
+                f"{place} has unknown keys {unknown}; a label has text, chunk_id, grade, "
+                "or doc_id, start and end"
+            )
         try:
             return Label(**item)
         except ValueError as error:
@@ -241,7 +244,8 @@ def label_to_row(label: Label) -> Any:  # noqa: ANN401 - text, object or list
     """The label as JSON; `label_from_row` gives it back."""
     if label.alternatives:
         return [label_to_row(member) for member in label.alternatives]
-    if label.chunk_id is None and label.grade == 1:
+    span = label.source_span
+    if label.chunk_id is None and label.grade == 1 and span is None:
         return label.text
     row: dict[str, Any] = {}
     if label.text is not None:
@@ -250,6 +254,8 @@ def label_to_row(label: Label) -> Any:  # noqa: ANN401 - text, object or list
         row["chunk_id"] = label.chunk_id
     if label.grade != 1:
         row["grade"] = label.grade
+    if span is not None:
+        row |= span._asdict()
     return row
 
 

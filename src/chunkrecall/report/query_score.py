@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, Literal
 
 from chunkrecall.metric import Cutoff, cutoff_name, depth_of, found_at
@@ -51,6 +52,9 @@ class QueryScore:
     """The first ranks of the labels in each repeat that was answered, where the query was asked
     several times on purpose: recall, hit and complete are then means over them, everything else is
     that of the first; empty where it was asked once."""
+    label_coverage: tuple[tuple[float, ...], ...] = ()
+    """For each label the share of it that the chunks of each cutoff hold together, within [0, 1];
+    empty where the matcher does not measure it."""
     exception: Exception | None = field(default=None, compare=False, repr=False)
     """The retriever's own exception; in memory only."""
 
@@ -68,6 +72,20 @@ class QueryScore:
     def complete(self) -> dict[str, float | None]:
         """1.0 where all labels were found, else 0.0, by `complete@k`; None where there is none."""
         return self._values("complete")
+
+    @property
+    def coverage(self) -> dict[str, float | None]:
+        """The mean share of the labels that was found, by `coverage@k`; apart from recall.
+
+        None where there is no score; empty where the matcher does not measure it.
+        """
+        if self.status != "scored":
+            return {cutoff_name(k, "coverage"): self.assigned for k in self.cutoffs}
+        if not self.label_coverage:
+            return {}
+        size = len(self.label_coverage)
+        columns = zip(self.cutoffs, zip(*self.label_coverage, strict=True), strict=True)
+        return {cutoff_name(k, "coverage"): fsum(shares) / size for k, shares in columns}
 
     @property
     def ranks(self) -> dict[str, int | None]:
@@ -137,7 +155,7 @@ class QueryScore:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `Report.load` needs no more."""
-        return {
+        row = {
             "query_id": self.query_id,
             "text": self.text,
             "status": self.status,
@@ -160,6 +178,10 @@ class QueryScore:
             "union": None if self.union is None else dict(self.union),
             "repeats": [list(ranks) for ranks in self.repeats],
         }
+        if self.label_coverage:
+            row["coverage"] = self.coverage
+            row["label_coverage"] = [list(shares) for shares in self.label_coverage]
+        return row
 
     def _values(self, measure: str) -> dict[str, float | None]:
         if self.status != "scored":

@@ -242,6 +242,7 @@ class Report:
             import pandas as pd
         except ImportError as error:
             raise MissingExtraError("pandas", needed_for="Report.to_pandas()") from error
+        has_coverage = any(query.label_coverage for query in self.queries)
         rows = [
             {
                 "query_id": query.query_id,
@@ -250,6 +251,7 @@ class Report:
                 **query.recall,
                 **query.hit,
                 **query.complete,
+                **(query.coverage if has_coverage else {}),
                 "found": list(query.found),
                 "missing": list(query.missing),
                 "retrieved_count": query.retrieved_count,
@@ -259,7 +261,8 @@ class Report:
             }
             for query in self.queries
         ]
-        measures = [cutoff_name(k, measure) for measure in MEASURES for k in self.cutoffs]
+        names = (*MEASURES, "coverage") if has_coverage else MEASURES
+        measures = [cutoff_name(k, measure) for measure in names for k in self.cutoffs]
         columns = ["query_id", "text", "status", *measures, *_FURTHER_COLUMNS]
         frame = pd.DataFrame(rows, columns=columns)
         return frame.astype(dict.fromkeys([*measures, "latency_s"], "Float64"))
@@ -314,11 +317,22 @@ def _query_score(row: Mapping[str, Any], cutoffs: tuple[Cutoff, ...]) -> QuerySc
         tags=tuple(_list(row, "tags")),
         calls=tuple(dict(call) for call in row.get("calls", ())),
         union=row.get("union"),
+        label_coverage=_shares(row.get("label_coverage", []), len(ranks), len(cutoffs)),
         repeats=tuple(
             tuple([None if rank is None else check_k(rank) for rank in one])
             for one in row.get("repeats", ())
         ),
     )
+
+
+def _shares(rows: object, labels: int, cutoffs: int) -> tuple[tuple[float, ...], ...]:
+    """The shares of each label at each cutoff; empty where the matcher did not measure them."""
+    shares = tuple(tuple(_typed(row, list, "label_coverage")) for row in _typed(rows, list, "rows"))
+    if shares and (len(shares) != labels or {len(row) for row in shares} != {cutoffs}):
+        raise ValueError("label_coverage: a row for each label, a share for each cutoff")
+    if not all(isinstance(one, (int, float)) and 0 <= one <= 1 for row in shares for one in row):
+        raise ValueError("label_coverage: a share is within 0 and 1")
+    return shares
 
 
 def _list(row: Mapping[str, Any], field: str) -> list[Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from math import fsum
 from typing import Any
 
 from chunkrecall.metric import Cutoff, cutoff_name, found_at
@@ -49,12 +50,14 @@ class Summary:
 
 def summarize(
     queries: Sequence[QueryScore],
-    cutoffs: Iterable[Cutoff],
+    cutoffs: Sequence[Cutoff],
     *,
     unlabelled: int,
     has_ceiling: bool,
 ) -> dict[str, Summary]:
     """A summary for each measure and cutoff, by names such as `recall@5`.
+
+    `coverage@5` is among them where the matcher measured it.
 
     Args:
         queries: The rows to average.
@@ -102,7 +105,28 @@ def summarize(
                 unlabelled=unlabelled,
                 total=len(queries) + unlabelled,
             )
+    if any(query.label_coverage for query in queries):
+        for k in cutoffs:
+            like = summaries[cutoff_name(k)]
+            summaries[cutoff_name(k, "coverage")] = _coverage(queries, k, like)
     return summaries
+
+
+def _coverage(queries: Sequence[QueryScore], k: Cutoff, like: Summary) -> Summary:
+    """The mean coverage, over the queries that the mean recall is over."""
+    name = cutoff_name(k, "coverage")
+    values = [(query.status, query.coverage.get(name)) for query in queries]
+    known = [value for _, value in values if value is not None]
+    others = [value for status, value in values if value is not None and status != "errored"]
+    size = len(others) + like.errored
+    return replace(
+        like,
+        mean=fsum(known) / len(known) if known else None,
+        bound_low=fsum(others) / size if size else None,
+        bound_high=(fsum(others) + like.errored) / size if size else None,
+        ceiling=None,
+        pooled=None,
+    )
 
 
 def mean_per_label_set(queries: Iterable[QueryScore], k: Cutoff) -> float | None:

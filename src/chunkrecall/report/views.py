@@ -54,6 +54,9 @@ def _means(report: Report) -> Table:
         Column("hit", align="right"),
         Column("complete", align="right"),
     ]
+    has_coverage = cutoff_name(report.cutoffs[0], "coverage") in report.summary
+    if has_coverage:
+        columns.append(Column("coverage", align="right"))
     rows = []
     for k in report.cutoffs:
         recall = report.summary[cutoff_name(k)]
@@ -66,6 +69,8 @@ def _means(report: Report) -> Table:
             share(report.summary[cutoff_name(k, "hit")].mean),
             share(report.summary[cutoff_name(k, "complete")].mean),
         ]
+        if has_coverage:
+            row.append(share(report.summary[cutoff_name(k, "coverage")].mean))
         rows.append(tuple(row))
     return Table(None, tuple(columns), tuple(rows))
 

@@ -141,11 +141,13 @@ def _single(
 
 
 def label_key(matcher: Matcher, label: Label) -> Hashable:
-    """What a label merges by: the matcher's key, else its text, or its id where it has no text."""
+    """What a label merges by: the matcher's key, else its span, else its text, else its id."""
     key = getattr(matcher, "key", None)
     if callable(key):
         made: Hashable = key(label)
         return made
+    if label.doc_id is not None:  # equal passages at two places are two labels
+        return ("span", label.source_span)
     return ("text", label.text) if label.text is not None else ("id", label.chunk_id)
 
 

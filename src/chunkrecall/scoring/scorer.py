@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
-from chunkrecall.matching import ChunkId, ExactText, NormalizedText
+from chunkrecall.matching import ChunkId, ExactText, MeasuringMatcher, NormalizedText
 from chunkrecall.metric import cutoff_name, hit_positions
-from chunkrecall.records import Chunks, Ranking
+from chunkrecall.records import DOCUMENT_KEYS, Chunks, Ranking
 from chunkrecall.report import QueryScore
 from chunkrecall.scoring.labels import ActiveLabels, first_ranks_in
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from chunkrecall.scoring.plan import ScoringPlan
 
 _SELF_HITS_SHARE = 0.1
+_NO_OFFSETS = (
+    "no retrieved chunk says where in its document it stands, so no span was found: split with "
+    "add_start_index=True (LangChain) or a node parser (LlamaIndex), and keep the document's name "
+    'in the metadata ("doc_id" or "source")'
+)
 
 
 class Scorer:
@@ -28,11 +33,14 @@ class Scorer:
         self._keyed = plan.labels.keyed
         self.has_keys = callable(getattr(self._matcher, "key", None))
         self._reads_texts = isinstance(self._matcher, (ExactText, NormalizedText))
+        self._measuring = self._matcher if isinstance(self._matcher, MeasuringMatcher) else None
+        self._spanless, self._span_lists = True, 0
         self._is_complete = is_complete
         self.absent = self.rejected = self.rejectable = 0
         self._answered = self._longest = self._removed = 0
         self._self_hits = self._textless = self._keyless = self._chunks = 0
         self._odd_kinds: set[str] = set()
+        self._id_hits = 0
 
     def score(self, query: Query, labels: ActiveLabels, ranking: Ranking | None) -> QueryScore:
         """The query's score; no ranking means that the run does not mention it."""
@@ -51,7 +59,7 @@ class Scorer:
             common["label_ranks"] = (None,) * len(labels.names)
         else:
             chunks, keys = self._scored_list(query, chunks)
-            common["label_ranks"] = self._ranks(labels, chunks, keys)
+            common["label_ranks"], common["label_coverage"] = self._found(labels, chunks, keys)
             common["retrieved_count"] = len(chunks)
             if self._plan.keep_texts:
                 common["retrieved"] = tuple(chunks.texts)  # the same tuple, where it is one
@@ -137,6 +145,32 @@ class Scorer:
             if chunk_id == query_id
         }
 
+    def _found(
+        self, labels: ActiveLabels, chunks: Chunks, keys: Sequence[Hashable]
+    ) -> tuple[tuple[int | None, ...], tuple[tuple[float, ...], ...]]:
+        """The first rank of each label, and the share of it found by each cutoff if measured."""
+        if self._measuring is None or not labels.names:
+            return self._ranks(labels, chunks, keys), ()
+        flat = [member for members in labels.members for member in members]
+        measured = list(self._measuring.measure(flat, chunks, self._plan.cutoffs))
+        ranks = self._checked([rank for rank, _ in measured], len(flat), len(chunks))
+        if chunks and any(member.text is None for member in flat):
+            self._spanless &= all(chunks.span_at(index) is None for index in range(len(chunks)))
+            self._span_lists += 1
+        rest = iter(zip(ranks, [shares for _, shares in measured], strict=True))
+        grouped = [[next(rest) for _ in members] for members in labels.members]
+        return (
+            tuple(
+                min((rank for rank, _ in group if rank is not None), default=None)
+                for group in grouped
+            ),
+            # Of alternatives, the one that is held best counts.
+            tuple(
+                tuple(map(max, zip(*(shares for _, shares in group), strict=True)))
+                for group in grouped
+            ),
+        )
+
     def _ranks(
         self, labels: ActiveLabels, chunks: Chunks, keys: Sequence[Hashable]
     ) -> tuple[int | None, ...]:
@@ -145,6 +179,7 @@ class Scorer:
         if self._keyed is not None:
             wanted = {key for one in labels.keys for key in one}
             ranks = {keys[rank - 1]: rank for rank in hit_positions(wanted, keys)}
+            self._id_hits += len(ranks)
             return first_ranks_in(ranks, labels.keys)
         flat = [member for members in labels.members for member in members]
         rest = iter(self._checked(self._matcher.first_ranks(flat, chunks), len(flat), len(chunks)))
@@ -198,6 +233,48 @@ class Scorer:
             "or name the metadata key that holds them with ChunkId(key=…)"
         )
 
+    def _unmatchable(self, run: Run) -> list[str]:
+        """Which retrieved chunks could match nothing, whatever the labels are."""
+        notes = []
+        if self._span_lists and self._spanless:
+            notes.append(_NO_OFFSETS)
+        elif isinstance(self._matcher, ChunkId) and self._answered and not self._id_hits:
+            notes += self._unknown_ids(run, self._matcher)
+        if self._textless:
+            notes.append(
+                f"{self._textless} retrieved chunks have no text; they hold their rank and match "
+                "no text"
+            )
+        return notes
+
+    def _unknown_ids(self, run: Run, matcher: ChunkId) -> list[str]:
+        """What to make of a run in which no label's id was returned for any query."""
+        wanted = {key for labels in self._plan.labels.queries for one in labels.keys for key in one}
+        if not wanted or self._keyless == self._chunks:  # chunks without ids have a note already
+            return []
+        note = "no label id was ever returned"
+        for name in DOCUMENT_KEYS:
+            if name == matcher.metadata_key:
+                continue
+            documents = {
+                chunks.metadata_at(index).get(name)
+                for chunks in (ranking.chunks for ranking in run.rankings)
+                for index in range(len(chunks))
+            }
+            parents = wanted & {one for one in documents if isinstance(one, str)}
+            if parents:
+                verb = "equals a parent document id" if len(parents) == 1 else "equal parent ids"
+                note += (
+                    f"; {len(parents)} of {len(wanted)} labels {verb} — use document-level "
+                    f"matching: ChunkId({name!r})"
+                )
+                return [note]
+        note += (
+            ": check_dataset(dataset, corpus) says whether the index has them at all; ids made at "
+            "random change whenever it is built"
+        )
+        return [note]
+
     def _is_cut_by_us(self, run: Run) -> bool:
         """Whether the whole list is only as long as the retriever was made for another cutoff."""
         made_of = run.settings.get("retriever")
@@ -237,11 +314,7 @@ class Scorer:
             )
         if self._chunks and self._keyless == self._chunks:
             notes.append(self._why_keyless())
-        if self._textless:
-            notes.append(
-                f"{self._textless} retrieved chunks have no text; they hold their rank and match "
-                "no text"
-            )
+        notes += self._unmatchable(run)
         if not plan.exclude_self and self._self_hits > self._answered * _SELF_HITS_SHARE:
             notes.append(
                 f"in {self._self_hits} of {self._answered} queries a retrieved chunk has the "

@@ -1,65 +1,19 @@
-"""How a label is compared with chunks.
-
-A matcher turns labels and a ranked list into first ranks: for each label the smallest r such that
-the first r chunks satisfy it. Everything that is scored follows from those ranks.
-"""
+"""Matchers that are equality of keys: the text, the text after normalising, an id."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 from unicodedata import normalize
 
+from chunkrecall.matching.protocol import KeyedMatcher, Matcher, text_of, unreadable
 from chunkrecall.metric import hit_positions
 from chunkrecall.records import Chunk, Chunks, Label
 from chunkrecall.text import collapse_whitespace, strip_accents, strip_invisible, unescape_html
 
 UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
-
-
-@runtime_checkable
-class Matcher(Protocol):
-    """What a custom matcher implements.
-
-    It may also have `key(label) -> Hashable`: labels with equal keys are one label. Without it,
-    labels merge by identical text, or id where they have no text.
-    """
-
-    def describe(self) -> str:
-        """A short name of the rule for the report, such as "exact text"."""
-        ...
-
-    def first_ranks(
-        self, labels: Sequence[Label], chunks: Sequence[Chunk]
-    ) -> tuple[int | None, ...]:
-        """For each label, in order, the 1-based rank at which it is satisfied, or None.
-
-        Groups of alternatives never arrive here, only their members. An empty list of chunks does,
-        before anything is retrieved, so that a label this matcher cannot read is found early.
-
-        Raises:
-            ValueError: A label that this matcher cannot read.
-        """
-        ...
-
-
-@runtime_checkable
-class KeyedMatcher(Matcher, Protocol):
-    """A matcher that is equality of keys; the built-in ones are."""
-
-    def key(self, label: Label) -> str:
-        """What the label is equal by.
-
-        Raises:
-            ValueError: The label has nothing that this matcher reads.
-        """
-        ...
-
-    def chunk_keys(self, chunks: Chunks) -> Sequence[Hashable]:
-        """For each chunk what it is equal by; None or an empty text equals no label."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +26,7 @@ class ExactText:
 
     def key(self, label: Label) -> str:
         """The label's text."""
-        if label.text is None:
-            raise ValueError(_unreadable(label, "text", self.describe()))
-        return label.text
+        return text_of(label, self.describe())
 
     def chunk_keys(self, chunks: Chunks) -> Sequence[Hashable]:
         """The chunk texts."""
@@ -142,9 +94,7 @@ class NormalizedText:
 
     def key(self, label: Label) -> str:
         """The label's normalised text."""
-        if label.text is None:
-            raise ValueError(_unreadable(label, "text", self.describe()))
-        text = self.normalize(label.text)
+        text = self.normalize(text_of(label, self.describe()))
         if not text or text.isspace():
             raise ValueError(
                 f"the label {label.text!r} is blank after normalising ({self.describe()}) — "
@@ -190,7 +140,7 @@ class ChunkId:
     def key(self, label: Label) -> str:
         """The label's id."""
         if label.chunk_id is None:
-            raise ValueError(_unreadable(label, "chunk_id", self.describe()))
+            raise ValueError(unreadable(label, "chunk_id", self.describe()))
         return label.chunk_id
 
     def chunk_keys(self, chunks: Chunks) -> Sequence[Hashable]:
@@ -233,24 +183,9 @@ def ranks_by_key(wanted: Sequence[Hashable], keys: Sequence[Hashable]) -> tuple[
 
 def default_matcher(labels: Sequence[Label]) -> Matcher:
     """`ChunkId()` when every label has an id and none a text, else `ExactText()`."""
-    if labels and all(label.text is None for label in labels):
+    if labels and all(label.text is None and label.chunk_id is not None for label in labels):
         return ChunkId()
     return ExactText()
-
-
-def check_matcher(matcher: object) -> Matcher:
-    """The matcher, if it has the two methods of the protocol.
-
-    Raises:
-        TypeError: It has not, or it is a class where an instance belongs.
-    """
-    if isinstance(matcher, type) or not isinstance(matcher, Matcher):
-        hint = f" — write {matcher.__name__}()" if isinstance(matcher, type) else ""
-        raise TypeError(
-            "matcher must have the methods describe() and first_ranks(labels, chunks), got "
-            f"{matcher!r:.120}{hint}"
-        )
-    return matcher
 
 
 def _equal_keys(
@@ -266,12 +201,3 @@ def _equal_keys(
 
 def _metadata_values(chunks: Chunks, key: str) -> Sequence[object]:
     return [chunks.metadata_at(index).get(key) for index in range(len(chunks))]
-
-
-def _unreadable(label: Label, field: str, rule: str) -> str:
-    other = "chunk_id" if field == "text" else "text"
-    return (
-        f"{label!r:.200} has no {field}, which matching by {rule} reads — give every label a "
-        f"{field} (Label(text=…, chunk_id=…) is one label that has both), or pass a matcher that "
-        f"reads its {other}"
-    )
