@@ -20,6 +20,7 @@ from chunkrecall._version import __version__
 
 if TYPE_CHECKING:
     from chunkrecall.adapters import adapt
+    from chunkrecall.diagnosis import Diagnosis, diagnose
     from chunkrecall.errors import (
         ChunkRecallError,
         ComparisonError,
@@ -48,6 +49,7 @@ __all__ = [
     "ComparisonError",
     "Dataset",
     "DatasetError",
+    "Diagnosis",
     "EvalResult",
     "ExactText",
     "GateError",
@@ -68,6 +70,7 @@ __all__ = [
     "aretrieve",
     "assert_recall",
     "check_dataset",
+    "diagnose",
     "evaluate",
     "evaluate_retriever",
     "load_dataset",
@@ -82,6 +85,7 @@ __all__ = [
 
 _HOMES = {
     "adapters": ("adapt",),
+    "diagnosis": ("Diagnosis", "diagnose"),
     "errors": (
         "ChunkRecallError",
         "ComparisonError",

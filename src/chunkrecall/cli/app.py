@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chunkrecall._version import __version__
-from chunkrecall.cli import data
+from chunkrecall.cli import data, diagnosing
 from chunkrecall.cli.exits import GATE_MISSED, NOT_MEASURED, Exit, Failure
 from chunkrecall.cli.gating import (
     BaselineOption,
@@ -282,6 +282,7 @@ def score(
     _finish(score_plan(load_run(run), plan), format, report, gate)
 
 
+app.command()(diagnosing.diagnose)
 app.command()(data.check)
 app.command()(data.convert)
 app.command()(data.label)
