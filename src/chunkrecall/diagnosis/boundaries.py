@@ -12,9 +12,11 @@ from chunkrecall.render import count, percent
 
 WHOLE = 0.9
 """The share of a label that pieces must cover for it to count as there."""
+_SLIDING = 1 / 3
+"""The share of the smaller chunk that two have in common where windows slide over the text; the
+overlap that splitters are usually given is less."""
 _MOST = 0.5
-"""The share of the smaller chunk that both have where windows slide, and of the label that one
-neighbour must have."""
+"""The share of the label that its neighbours must have between them."""
 
 
 def merged(case: Case) -> Finding | None:
@@ -59,7 +61,7 @@ def neighbour_window(case: Case) -> Finding | None:
             continue
         if not all(_is_beside(piece) or piece.is_inside for piece in pieces):
             continue
-        slides = any(overlap_share(one, other) >= _MOST for one, other in pairwise(pieces))
+        slides = any(overlap_share(one, other) >= _SLIDING for one, other in pairwise(pieces))
         if slides or (case.indexed and any(map(_is_beside, pieces))):
             ranks = sorted({piece.index + 1 for piece in pieces})
             evidence = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isclose
+
 from chunkrecall.diagnosis.case import Case
 from chunkrecall.diagnosis.causes import Certainty, Finding
 from chunkrecall.metric import depth_of
@@ -38,22 +40,36 @@ def approximate_search(case: Case) -> Finding | None:
     rank = case.probes.rank("deeper", case)
     if rank is None or not case.is_within(rank) or case.rank is not None:
         return None
+    is_better = _is_better(case, rank)
+    if is_better is False:  # a tie, which any search may break as it likes
+        return None
     again = case.probes.rank("repeat", case)
-    varies = case.is_within(again)
+    varies = case.is_within(again) or not case.probes.has("repeat", case)
     depth = case.probes.depth
     evidence = f"a search for {depth} ranks it {rank}, the scored one did not return it"
-    if varies:
+    if is_better:
+        evidence += ", and returned chunks with a worse score"
+    if case.is_within(again):
         evidence += f"; the same search repeated ranks it {again}: identical calls differ"
-    elif not case.probes.has("repeat", case):
-        varies = True
     remedy = (
         "search more exactly (larger ef_search or nprobe, or a flat index), or ask for more and "
         f"keep the first: {case.terms.depth(depth or rank)}"
     )
-    # Where identical calls differ, chance alone may have brought it.
-    certainty: Certainty = "hypothesis" if varies else "fact"
+    # Where identical calls differ, chance alone may have brought it; without scores, a tie.
+    certainty: Certainty = "fact" if is_better and not varies else "hypothesis"
     details = {"rank": rank, "probe_depth": depth, "repeat_rank": again}
     return Finding("approximate_search", certainty, evidence, remedy, details)
+
+
+def _is_better(case: Case, rank: int) -> bool | None:
+    """Whether its score differs from that of a scored chunk below it; None without scores."""
+    deep = case.probes.chunks["deeper"].get(case.lists.query.query_id)
+    own = _score_at(deep, rank)
+    if deep is None or own is None:
+        return None
+    scored = set(case.lists.top)
+    below = [deep[i].score for i in range(rank, len(deep)) if deep.texts[i] in scored]
+    return any(score is not None and not isclose(score, own) for score in below)
 
 
 def model_mismatch(case: Case) -> Finding | None:

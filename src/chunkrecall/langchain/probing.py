@@ -7,6 +7,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
@@ -18,7 +19,7 @@ _FILTERS = ("filter", "pre_filter", "where", "where_document", "expr", "where_fi
 _THRESHOLD = "similarity_score_threshold"
 
 
-def deeper(retriever: object, depth: int, without: Collection[str]) -> BaseRetriever | None:
+def deeper(retriever: object, depth: int, without: Collection[str]) -> Runnable[str, Any] | None:
     """A copy that asks for `depth` chunks; None for a retriever that has no such setting.
 
     The order of maximal marginal relevance depends on the depth, so it has no copy either.
@@ -38,6 +39,12 @@ def deeper(retriever: object, depth: int, without: Collection[str]) -> BaseRetri
         if "threshold" in without:
             settings.pop("score_threshold", None)
             search_type = "similarity" if search_type == _THRESHOLD else search_type
+        if type(retriever) is VectorStoreRetriever and search_type == "similarity":
+            store = retriever.vectorstore
+            if _overrides(store, "similarity_search_with_score"):  # the same search, with scores
+                return RunnableLambda(
+                    lambda query: store.similarity_search_with_score(query, **settings)
+                )
         return retriever.model_copy(update={"search_kwargs": settings, "search_type": search_type})
     if isinstance(retriever, BaseRetriever) and isinstance(getattr(retriever, "k", None), int):
         return retriever.model_copy(update={"k": depth})
@@ -106,6 +113,10 @@ def _of_store(store: VectorStore) -> Chunks:
         f"{type(store).__name__} has no way to list its chunks that chunkrecall knows: pass the "
         "Documents that you added to it"
     )
+
+
+def _overrides(store: VectorStore, method: str) -> bool:
+    return getattr(type(store), method) is not getattr(VectorStore, method)
 
 
 def _with_ids(contents: Mapping[Any, Any]) -> list[Document]:

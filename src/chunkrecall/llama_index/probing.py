@@ -66,7 +66,7 @@ def limits_of(retriever: Any) -> Mapping[str, str]:
     inner = getattr(retriever, "_retriever", retriever)
     for name in ("_filters", "_doc_ids", "_node_ids", "corpus_weight_mask"):
         value = getattr(inner, name, None)
-        if value is not None:
+        if value is not None and not (name == "_node_ids" and _is_whole(inner, value)):
             found["filter"] = f"{name.lstrip('_')}={_shown(value)}"
             break
     return found
@@ -122,6 +122,14 @@ def _of_store(store: BasePydanticVectorStore) -> Chunks:
 
 def _postprocessors(retriever: Any) -> list[Any]:
     return list(getattr(retriever, "_node_postprocessors", None) or ())
+
+
+def _is_whole(retriever: Any, node_ids: Any) -> bool:
+    """Whether these are all nodes of the index: its own retriever is made with them."""
+    nodes = getattr(
+        getattr(getattr(retriever, "_index", None), "index_struct", None), "nodes_dict", {}
+    )
+    return set(nodes.values()) <= set(node_ids)
 
 
 def _is_threshold(postprocessor: object) -> bool:
