@@ -136,6 +136,27 @@ class Case:
         return frozenset(doc for i in self.indexed if (doc := chunks[i].doc_id) is not None)
 
     @property
+    def deep_texts(self) -> Sequence[str]:
+        """The texts that the deeper search gave; none where it was not made."""
+        found = self.probes.chunks.get("deeper", {}).get(self.lists.query.query_id)
+        return () if found is None else found.texts
+
+    @cached_property
+    def deep_near(self) -> NearMisses | None:
+        """The deeper list, asked for near misses."""
+        return NearMisses(self.deep_texts) if self.deep_texts else None
+
+    @cached_property
+    def form_rank(self) -> int | None:
+        """The rank, in the list or the deeper one, of a chunk that is the label in another form."""
+        for near in (self.lists.near, self.deep_near):
+            for text in () if near is None or self.reads_ids else self.wanted.texts:
+                found = near.find(text)
+                if found is not None:
+                    return found[0]
+        return None
+
+    @property
     def best_rank(self) -> int | None:
         """Its rank in the list, else in the deeper probe."""
         return self.rank if self.rank is not None else self.probes.rank("deeper", self)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from chunkrecall.diagnosis.case import Case, shown
-from chunkrecall.diagnosis.causes import Finding
+from chunkrecall.diagnosis.causes import Certainty, Finding
 from chunkrecall.diagnosis.passages import plain_id
 from chunkrecall.records import Chunk
 from chunkrecall.text import code_points
 
-_METADATA_LINE = re.compile(r"[^\n:]{1,80}: .*")
+_METADATA_LINE = re.compile(r"[A-Za-z_][\w .-]{0,60}: .*")
 _SHOWN_DIFFERENCE = 2
 _PREFIX = "metadata prefix"
 
@@ -45,6 +45,12 @@ def _near(case: Case, text: str) -> Finding | None:
         rank, how = near
         chunk = case.lists.chunks[rank - 1]
         return _form(text, chunk.text, how, f"the chunk at rank {rank}", {"rank": rank})
+    deep = case.deep_near
+    near = None if deep is None else deep.find(text)
+    if near is not None and deep is not None:
+        rank, how = near
+        where = f"the chunk at rank {rank} of a deeper search"
+        return _form(text, case.deep_texts[rank - 1], how, where, {"probe_rank": rank})
     if case.corpus is None:
         return None
     near = case.corpus.near.find(text)
@@ -100,18 +106,20 @@ def _prefixed(case: Case, text: str) -> Finding | None:
     for rank in range(1, len(chunks) + 1):
         chunk = chunks[rank - 1]
         if prefix := prefix_of(text, chunk):
-            return _prefix(prefix, f"the chunk at rank {rank}", {"rank": rank})
+            return _prefix(prefix, chunk, f"the chunk at rank {rank}", {"rank": rank})
     if case.corpus is None:
         return None
     for index in case.corpus.passages_like(text):
         chunk = case.corpus.chunks[index]
         if prefix := prefix_of(text, chunk):
             where = f"{case.corpus.named(index)} of the corpus"
-            return _prefix(prefix, where, {"chunk_id": chunk.chunk_id})
+            return _prefix(prefix, chunk, where, {"chunk_id": chunk.chunk_id})
     return None
 
 
-def _prefix(prefix: tuple[str, str], where: str, details: Mapping[str, Any]) -> Finding:
+def _prefix(
+    prefix: tuple[str, str], chunk: Chunk, where: str, details: Mapping[str, Any]
+) -> Finding:
     side, front = prefix
     who = "the label is the text of" if side == "label" else "the text of"
     tail = (
@@ -125,7 +133,10 @@ def _prefix(prefix: tuple[str, str], where: str, details: Mapping[str, Any]) -> 
         if side == "label"
         else "index the text without its metadata, or label the text as it is indexed"
     )
-    return Finding("text_differs", "fact", f"{who} {tail}", remedy, {**details, "how": _PREFIX})
+    # Without the chunk's metadata, what looks like it may be text.
+    certainty: Certainty = "fact" if chunk.metadata else "hypothesis"
+    evidence = f"{who} {tail}"
+    return Finding("text_differs", certainty, evidence, remedy, {**details, "how": _PREFIX})
 
 
 def prefix_of(text: str, chunk: Chunk) -> tuple[str, str] | None:
@@ -135,6 +146,8 @@ def prefix_of(text: str, chunk: Chunk) -> tuple[str, str] | None:
         if not body or len(longer) <= len(shorter) or not longer.rstrip().endswith(body):
             continue
         front = longer.rstrip()[: -len(body)]
+        if not front.endswith("\n"):  # a sentence such as "Note: see below." before the text
+            continue
         lines = [line.strip() for line in front.strip().splitlines() if line.strip()]
         if lines and all(_is_metadata(line, chunk.metadata) for line in lines):
             return side, front

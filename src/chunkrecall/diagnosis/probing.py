@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _TIMES_DEEPER = 5
 _SHALLOWEST_PROBE = 100
 _SELF = "self"
+_CONTROL = "control"
+_CONTROL_QUESTION = "What is the colour of the third bus?"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def _own_ranks(
 ) -> dict[tuple[str, str], int | None]:
     """The rank of each missed label's chunk when the question is the label's own text."""
     wanted: dict[str, tuple[str, Wanted, str]] = {}
+    control = Query(query_id=_CONTROL, text=_CONTROL_QUESTION)
     for query_id, labels in missed.items():
         for label in labels:
             for text in texts_of(label)[:1]:
@@ -127,10 +130,13 @@ def _own_ranks(
         Query(query_id=key, text=text, relevant=rules.labels_of(query_id, label.name))
         for key, (query_id, label, text) in wanted.items()
     ]
-    run = retrieve(adapter, Dataset(queries), depth=depth, progress=False, retries=0)
-    report = score(run, Dataset(queries), k=None, **rules.scoring)
+    asked = Dataset([*queries, control])
+    run = retrieve(adapter, asked, depth=depth, progress=False, retries=0)
+    lists = {one.query_id: one.texts for one in run.rankings if one.error is None}
+    report = score(run, asked, k=None, **rules.scoring)
     return {
         (wanted[row.query_id][0], wanted[row.query_id][1].name): row.label_ranks[0]
         for row in report.queries
-        if row.status == "scored" and row.label_ranks
+        # A list that comes whatever is asked says nothing.
+        if row.status == "scored" and lists[row.query_id] not in ((), lists.get(_CONTROL))
     }

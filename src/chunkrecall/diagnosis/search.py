@@ -111,12 +111,16 @@ def crowded_out(case: Case) -> Finding | None:
 def below_cutoff(case: Case) -> Finding | None:
     """It was found, at a rank that is known."""
     rank, _ = _standing(case)
+    form = ""
+    if rank is None and case.form_rank is not None:
+        rank, form = case.form_rank, ", in another form,"
     if rank is None or case.is_within(rank):
         return None
-    how = "" if case.rank is not None else f" of a deeper search for {case.probes.depth}"
+    is_listed = rank <= len(case.lists.chunks)
+    how = "" if is_listed else f" of a deeper search for {case.probes.depth}"
     is_short = case.reach < depth_of(case.k)
     last = f"the list of {case.lists.query.retrieved_count} chunks" if is_short else case.k
-    evidence = f"at rank {rank}{how}, below {last if is_short else f'the cutoff {last}'}"
+    evidence = f"at rank {rank}{form}{how}, below {last if is_short else f'the cutoff {last}'}"
     remedy = f"ask for more, {case.terms.depth(rank)}, or rerank"
     return Finding("below_cutoff", "fact", evidence, remedy, {"rank": rank})
 
