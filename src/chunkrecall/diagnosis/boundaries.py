@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from chunkrecall.diagnosis.case import Case
-from chunkrecall.diagnosis.causes import Finding
+from chunkrecall.diagnosis.causes import Certainty, Finding
 from chunkrecall.diagnosis.passages import Passages, Piece, overlap_share
 from chunkrecall.render import count, percent
 
@@ -96,10 +96,14 @@ def split(case: Case) -> Finding | None:
 def _split_in(case: Case, text: str, passages: Passages) -> Finding | None:
     pieces, share = passages.cover(text)
     indexes = list(dict.fromkeys(piece.index for piece in pieces))
-    if share < WHOLE or len(indexes) < 2:
+    is_returned = passages is case.lists.passages
+    # Every piece ends where a chunk or the label does. In the index that is telling even where
+    # the rest is too short to be looked for.
+    if share < WHOLE and (is_returned or share < _MOST):
         return None
-    chunks = count(len(indexes), "chunk", "chunks")
-    if passages is case.lists.passages:
+    if len(indexes) < 2 and (is_returned or share == 1.0):
+        return None
+    if is_returned:
         ranks = sorted(index + 1 for index in indexes)
         evidence = (
             f"split across {len(indexes)} retrieved chunks: those at {_ranks(ranks)} have "
@@ -108,9 +112,10 @@ def _split_in(case: Case, text: str, passages: Passages) -> Finding | None:
         details = {"ranks": ranks, "coverage": share, "is_returned": True}
     else:
         _, returned = case.lists.passages.cover(text)
+        chunks = count(len(indexes), "chunk", "chunks")
+        held = "the label" if share >= WHOLE else f"{percent(share)} of the label"
         evidence = (
-            f"the index holds the label split across {chunks}; {percent(returned)} of it was "
-            "returned"
+            f"the index holds {held} split across {chunks}; {percent(returned)} of it was returned"
         )
         details = {"chunks": len(indexes), "coverage": returned, "is_returned": False}
     size = f"chunk_size={max(1, len(text))}"
@@ -118,7 +123,8 @@ def _split_in(case: Case, text: str, passages: Passages) -> Finding | None:
         "count a label as found when its pieces were returned (coverage), label the pieces, or "
         f"split coarser: {case.terms.splitter(size)}"
     )
-    return Finding("split", "fact", evidence, remedy, details)
+    certainty: Certainty = "fact" if share >= WHOLE and len(indexes) > 1 else "hypothesis"
+    return Finding("split", certainty, evidence, remedy, details)
 
 
 def _is_beside(piece: Piece) -> bool:

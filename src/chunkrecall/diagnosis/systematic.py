@@ -99,7 +99,9 @@ def headline(misses: Sequence[Miss], rules: Sequence[Rule], found: int) -> str:
     if best is not None and len(best.recovers) >= _MOST_OF_THEM * total:
         number = len(best.recovers)
         become = "becomes a hit" if number == 1 else "become hits"
-        why = _boundaries(misses) if best.name == "coverage matching" else ""
+        why = (
+            _boundaries(misses) if best.name == "coverage matching" else _elsewhere(misses, number)
+        )
         return f"{_part(number, total)} {become} under {best.name}{why}"
     counts = Counter(miss.cause for miss in misses)
     cause = max(CAUSES, key=lambda one: counts[one])
@@ -212,6 +214,14 @@ def _is_in_top(case: Case, finding: Finding) -> bool:
 
 def _key(case: Case) -> Key:
     return case.lists.query.query_id, case.wanted.name
+
+
+def _elsewhere(misses: Sequence[Miss], hits: int) -> str:
+    """How many more labels are found in another form alone, further down or not returned."""
+    number = sum(miss.cause == "text_differs" for miss in misses)
+    if number <= hits:
+        return ""
+    return f"; {number} labels are not in the index as they are written, but in another form"
 
 
 def _boundaries(misses: Sequence[Miss]) -> str:
