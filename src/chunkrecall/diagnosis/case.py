@@ -150,7 +150,9 @@ class Case:
     def form_rank(self) -> int | None:
         """The rank, in the list or the deeper one, of a chunk that is the label in another form."""
         for near in (self.lists.near, self.deep_near):
-            for text in () if near is None or self.reads_ids else self.wanted.texts:
+            if near is None or self.reads_ids:
+                continue
+            for text in self.wanted.texts:
                 found = near.find(text)
                 if found is not None:
                     return found[0]

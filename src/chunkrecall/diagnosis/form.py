@@ -30,7 +30,7 @@ STEPS: tuple[tuple[str, str], ...] = (
 
 def text_differs(case: Case) -> Finding | None:
     """A chunk has the label's text in another form."""
-    if case.reads_ids or (case.corpus is not None and case.indexed) or case.rank is not None:
+    if case.reads_ids or case.rank is not None:
         return None
     for text in case.wanted.texts:
         found = _near(case, text) or _prefixed(case, text)
@@ -41,17 +41,17 @@ def text_differs(case: Case) -> Finding | None:
 
 def _near(case: Case, text: str) -> Finding | None:
     near = case.lists.near.find(text)
-    if near is not None:
+    if near is not None and _is_the_label(case, case.lists.chunks.texts[near[0] - 1]):
         rank, how = near
         chunk = case.lists.chunks[rank - 1]
         return _form(text, chunk.text, how, f"the chunk at rank {rank}", {"rank": rank})
     deep = case.deep_near
     near = None if deep is None else deep.find(text)
-    if near is not None and deep is not None:
+    if near is not None and _is_the_label(case, case.deep_texts[near[0] - 1]):
         rank, how = near
         where = f"the chunk at rank {rank} of a deeper search"
         return _form(text, case.deep_texts[rank - 1], how, where, {"probe_rank": rank})
-    if case.corpus is None:
+    if case.corpus is None or case.indexed:
         return None
     near = case.corpus.near.find(text)
     if near is None:
@@ -60,6 +60,11 @@ def _near(case: Case, text: str) -> Finding | None:
     chunk = case.corpus.chunks[index]
     where = f"{case.corpus.named(index)} of the corpus"
     return _form(text, chunk.text, how, where, {"chunk_id": chunk.chunk_id})
+
+
+def _is_the_label(case: Case, text: str) -> bool:
+    """Whether a text that resembles the label is not a chunk beside it, by what the corpus says."""
+    return case.corpus is None or not case.indexed or text not in case.corpus.by_text
 
 
 def _form(text: str, other: str, how: str, where: str, details: Mapping[str, Any]) -> Finding:
@@ -105,9 +110,10 @@ def _prefixed(case: Case, text: str) -> Finding | None:
     chunks = case.lists.chunks
     for rank in range(1, len(chunks) + 1):
         chunk = chunks[rank - 1]
-        if prefix := prefix_of(text, chunk):
+        prefix = prefix_of(text, chunk)
+        if prefix is not None and _is_the_label(case, chunk.text):
             return _prefix(prefix, chunk, f"the chunk at rank {rank}", {"rank": rank})
-    if case.corpus is None:
+    if case.corpus is None or case.indexed:
         return None
     for index in case.corpus.passages_like(text):
         chunk = case.corpus.chunks[index]

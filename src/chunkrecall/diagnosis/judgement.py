@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from chunkrecall.diagnosis.rules import Rules
     from chunkrecall.report import Report
 
-_ALIKE = 0.3
-"""From here on a returned chunk is shown as a possible alternate label."""
+_ALIKE_SHORT, _ALIKE_LONG, _LONG = 0.3, 0.5, 300
+"""From here on a returned chunk is shown as a possible alternate label; any two long texts of one
+language are alike by a third."""
 _SAYS_THE_SAME = 0.6
 _LOOKED_AT = 5
 _POOLED = 1.0
@@ -87,7 +88,7 @@ def best_candidate(case: Case) -> Candidate | None:
             continue
         shared = shared_sentence(case.text, text)
         alike = similarity(case.text, text)
-        if (shared is not None or alike >= _ALIKE) and (
+        if (shared is not None or alike >= _least_alike(case.text)) and (
             best is None or (shared is not None, alike) > best[:2]
         ):
             best = (shared is not None, alike, rank, shared)
@@ -104,6 +105,10 @@ def best_candidate(case: Case) -> Candidate | None:
         similarity=round(alike, 3),
         shared=shared,
     )
+
+
+def _least_alike(text: str) -> float:
+    return _ALIKE_SHORT + (_ALIKE_LONG - _ALIKE_SHORT) * min(1.0, len(text) / _LONG)
 
 
 def label_doubtful(case: Case) -> Finding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from chunkrecall.records import Dataset, DatasetInput, Label, Query, as_dataset
 from chunkrecall.report import QueryScore, Report
 
 _NORMALISED = re.compile(r"normalised text \((.*)\)")
-_BY_KEY = re.compile(r"chunk id \(metadata '(.*)'\)", re.DOTALL)
+_BY_KEY = re.compile(r"chunk id \(metadata (['\"].*['\"])\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _matcher(report: Report) -> tuple[Matcher, bool]:
     said = str(report.rules.get("matcher", ""))
     by_key = _BY_KEY.fullmatch(said)
     if by_key:
-        return ChunkId(by_key[1]), True
+        return ChunkId(literal_eval(by_key[1])), True
     if said == ChunkId().describe():
         return ChunkId(), True
     normalised = _NORMALISED.fullmatch(said)

@@ -25,7 +25,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> Document:
     ]
     if diagnosis.misses:
         blocks.append(_causes(diagnosis))
-    if diagnosis.remedies:
+    if any(one.recovers for one in diagnosis.remedies):
         blocks.append(_remedies(diagnosis))
     blocks.extend(Paragraph(f"Note: {note}") for note in diagnosis.notes)
     if diagnosis.unwinnable:
@@ -66,7 +66,7 @@ def _causes(diagnosis: Diagnosis) -> Table:
 def _remedies(diagnosis: Diagnosis) -> Table:
     rows = tuple(
         (one.action, f"{cutoff_name(one.k)} {share(one.recall)}", f"{one.recovers}")
-        for one in diagnosis.remedies[:_MOST_REMEDIES]
+        for one in [one for one in diagnosis.remedies if one.recovers][:_MOST_REMEDIES]
     )
     columns = (
         Column("remedy", wrap=True),
