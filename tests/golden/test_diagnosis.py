@@ -7,6 +7,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,23 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from pipelines import rows
 
-from chunkrecall import Chunk, Dataset, Query, Ranking, Run, diagnose, evaluate_retriever, score
+from chunkrecall import (
+    Chunk,
+    Dataset,
+    Diagnosis,
+    Query,
+    Ranking,
+    Report,
+    Run,
+    diagnose,
+    evaluate_retriever,
+    score,
+)
 from chunkrecall.diagnosis.form import text_differs
 from chunkrecall.fusion import reciprocal_rank_fusion, union_report
+from chunkrecall.render import share
+
+README = Path(__file__).parents[2] / "README.md"
 
 pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -104,15 +119,13 @@ def test_labels_in_another_form_are_named_and_the_remedy_brings_all_of_the_recal
     assert (report.mean(5) or 0) < 0.02
 
 
-@pytest.mark.parametrize("size", [200, 400, 800])
-def test_spans_over_another_splitting_have_boundaries_for_their_cause(
-    data_folder: Path, size: int
-) -> None:
+@cache
+def spans_over(folder: Path, size: int) -> tuple[Report, Diagnosis]:
+    """The excerpts of chroma_spans as labels, over its documents split to this size."""
     from langchain_community.retrievers import BM25Retriever
     from langchain_core.documents import Document
     from langchain_text_splitters import RecursiveCharacterTextSplitter
 
-    folder = data_folder / "chroma_spans"
     splitter = RecursiveCharacterTextSplitter(chunk_size=size, chunk_overlap=0)
     documents = [
         Document(page_content=text, id=f"{row['id']}-{number}", metadata={"doc_id": row["id"]})
@@ -131,14 +144,111 @@ def test_spans_over_another_splitting_have_boundaries_for_their_cause(
     )
     retriever = BM25Retriever.from_documents(documents, k=10)
     report = evaluate_retriever(retriever, labels, k=10, progress=False)
-    found = diagnose(report, corpus=documents)
-    boundaries = sum(
-        found.counts.get(cause, 0) for cause in ("split", "merged", "neighbour_window")
-    )
-    assert boundaries > 0.9 * len(found.misses)
+    return report, diagnose(report, corpus=documents)
+
+
+def coverage(found: Diagnosis) -> float:
+    (recall,) = [one.recall for one in found.remedies if "coverage" in one.action]
+    return recall
+
+
+@pytest.mark.parametrize("size", [200, 400, 800])
+def test_spans_over_another_splitting_have_boundaries_for_their_cause(
+    data_folder: Path, size: int
+) -> None:
+    report, found = spans_over(data_folder / "chroma_spans", size)
+    causes = ("split", "merged", "neighbour_window")
+    assert sum(found.counts.get(cause, 0) for cause in causes) > 0.9 * len(found.misses)
     assert any(word in found.headline for word in ("split", "spread", "inside larger chunks"))
-    (coverage,) = [one for one in found.remedies if "coverage" in one.action]
-    assert coverage.recall > (report.mean(10) or 0) + 0.25
+    assert coverage(found) > (report.mean(10) or 0) + 0.25
+
+
+def vectors_of(folder: Path, *, is_mixed: bool) -> tuple[Report, Diagnosis]:
+    """The vector retriever of anthropic_docs, its questions embedded by another model or not."""
+    from langchain_core.documents import Document
+    from langchain_core.vectorstores import InMemoryVectorStore
+
+    from chunkrecall.demo.pipelines import langchain_embedding, load_embed
+
+    embed = load_embed()
+    model = type(langchain_embedding(embed))
+
+    class Mixed(model):  # type: ignore[misc, valid-type]
+        def embed_query(self, text: str) -> list[float]:
+            return list(reversed(embed([text])[0]))
+
+    store = InMemoryVectorStore(Mixed() if is_mixed else model())
+    store.add_documents(
+        [
+            Document(page_content=row["text"], id=row["id"], metadata=row["metadata"])
+            for row in rows(folder / "corpus.jsonl")
+        ]
+    )
+    labels = labels_of(folder)
+    keywords = score(run_of(folder, "llama_index.bm25"), labels, k=(5, 10))
+    retriever = store.as_retriever(search_kwargs={"k": 10})
+    report = evaluate_retriever(retriever, labels, k=(5, 10), progress=False)
+    return report, diagnose(report, corpus=store, retriever=retriever, others=[keywords])
+
+
+def test_the_five_usual_remedies_bring_what_the_readme_says(data_folder: Path) -> None:
+    sound, found = vectors_of(data_folder / "anthropic_docs", is_mixed=False)
+    mixed, mismatched = vectors_of(data_folder / "anthropic_docs", is_mixed=True)
+    assert "model_mismatch" not in found.counts
+    brings = {one.action.partition(":")[0]: one.recall for one in found.remedies}
+    spans, split_at_400 = spans_over(data_folder / "chroma_spans", 400)
+    _, split_at_800 = spans_over(data_folder / "chroma_spans", 800)
+    inside = sum(split_at_400.counts.get(cause, 0) for cause in ("split", "merged"))
+    told: list[tuple[str, str, float | None, float | None, str]] = [
+        (
+            "ask for more",
+            said(found, "below_cutoff"),
+            sound.mean(10),
+            next(one.recall for one in found.remedies if one.k == 50),
+            " at k=50",
+        ),
+        (
+            "one model for questions and chunks",
+            said(mismatched, "model_mismatch"),
+            mixed.mean(10),
+            sound.mean(10),
+            "",
+        ),
+        (
+            "count labels whose text came in other chunks",
+            f"{inside} of {len(split_at_400.misses)} misses `split` or `merged`",
+            spans.mean(10),
+            coverage(split_at_400),
+            " by coverage",
+        ),
+        (
+            "chunk better (800 characters for 400)",
+            "the same, with the chunks of both",
+            coverage(split_at_400),
+            coverage(split_at_800),
+            " by coverage",
+        ),
+        (
+            "add keyword search (BM25)",
+            (
+                f"{sum('found_by_other' in one.secondary for one in found.misses)} of "
+                f"{len(found.misses)} misses found by it"
+            ),
+            sound.mean(10),
+            brings["reciprocal-rank fusion with llama_index.bm25"],
+            f" fused, {share(brings['union with llama_index.bm25'])} in the union",
+        ),
+    ]
+    table = "\n".join(
+        f"| {advice} | {why} | {share(before)} → {share(after)}{how} |"
+        for advice, why, before, after, how in told
+    )
+    print(table)
+    assert table in README.read_text(encoding="utf-8")
+
+
+def said(found: Diagnosis, cause: str) -> str:
+    return f"{found.counts[cause]} of {len(found.misses)} misses `{cause}`"
 
 
 def test_what_a_hybrid_brings_is_what_scoring_the_fused_run_gives(data_folder: Path) -> None:
