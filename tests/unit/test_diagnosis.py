@@ -306,6 +306,22 @@ def test_a_chunk_that_resembles_the_label_is_not_the_label_where_the_corpus_has_
         assert diagnose(report, corpus=corpus).misses[0].cause == cause
 
 
+def test_the_corpus_is_looked_up_as_the_report_was_matched() -> None:
+    report = report_of({"q": ["A  b"]}, {"q": ["other"]}, matcher=NormalizedText(casefold=True))
+    (miss,) = diagnose(report, corpus=["a b"]).misses
+    assert (miss.cause, "it is indexed" in miss.evidence) == ("unknown", True)
+    report = report_of({"q": ["A  b"]}, {"q": ["other"]})
+    assert diagnose(report, corpus=["a b"]).misses[0].cause == "text_differs"
+
+
+def test_ids_under_a_metadata_key_are_looked_up_under_it() -> None:
+    labels = Dataset([Query(query_id="q", text="t", relevant_ids=["k1"])])
+    report = report_of(labels, {"q": ["other"]}, matcher=ChunkId("key"))
+    chunk = Chunk(text="text", chunk_id="x", metadata={"key": "k1"})
+    assert "it is indexed" in diagnose(report, corpus=[chunk]).misses[0].evidence
+    assert diagnose(report, corpus=[Chunk(text="text")]).misses[0].cause == "not_indexed"
+
+
 # Passages
 
 

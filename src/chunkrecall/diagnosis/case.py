@@ -80,6 +80,8 @@ class Case:
     """The metadata key that ids are matched by; None for the framework's id."""
     terms: Terms
     corpus: Corpus | None
+    indexed: tuple[int, ...]
+    """Where in the corpus the label stands, as it is matched."""
     probes: Probes
     loss: StageLoss | None
     has_stages: bool
@@ -94,25 +96,6 @@ class Case:
     def k(self) -> Cutoff:
         """The cutoff at which it is missing."""
         return self.lists.k
-
-    @cached_property
-    def indexed(self) -> tuple[int, ...]:
-        """Where in the corpus the label stands, as it is matched."""
-        if self.corpus is None:
-            return ()
-        found: list[int] = []
-        if self.reads_ids and self.id_key is not None:
-            key, ids = self.id_key, set(self.wanted.ids)
-            size = len(self.corpus)
-            chunks = self.corpus.chunks
-            return tuple([i for i in range(size) if chunks.metadata_at(i).get(key) in ids])
-        if self.reads_ids:
-            for one in self.wanted.ids:
-                found += self.corpus.by_id.get(one, [])
-        else:
-            for one in self.wanted.texts:
-                found += self.corpus.by_text.get(one, [])
-        return tuple(sorted(set(found)))
 
     @cached_property
     def texts(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from chunkrecall.adapters import listed_chunks, to_chunks
 from chunkrecall.diagnosis.passages import Passages, plain_id
 from chunkrecall.diagnosis.similarity import grams, similarity
 from chunkrecall.formats import load_corpus
+from chunkrecall.matching import KeyedMatcher
 from chunkrecall.records import Chunk, Chunks
 from chunkrecall.text import NearMisses
 
@@ -26,6 +27,7 @@ class Corpus:
         self.chunks = chunks
         self.near = NearMisses(chunks.texts)
         self.passages = Passages(chunks.texts)
+        self._keyed: tuple[KeyedMatcher, dict[Hashable, list[int]]] | None = None
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -40,10 +42,14 @@ class Corpus:
         """The indexes of the chunks with an id."""
         return _grouped(self.chunks.chunk_ids or ())
 
-    @cached_property
-    def by_document(self) -> dict[str, list[int]]:
-        """The indexes of the chunks of a document."""
-        return _grouped([chunk.doc_id for chunk in self.chunks])
+    def by_key(self, matcher: KeyedMatcher) -> dict[Hashable, list[int]]:
+        """The indexes of the chunks by what a matcher compares them by."""
+        if self._keyed is None or self._keyed[0] != matcher:
+            groups: dict[Hashable, list[int]] = {}
+            for index, key in enumerate(matcher.chunk_keys(self.chunks)):
+                groups.setdefault(key, []).append(index)
+            self._keyed = matcher, groups
+        return self._keyed[1]
 
     def passages_like(self, text: str) -> list[int]:
         """The chunks that share their last line with the text, few as they are."""
@@ -98,10 +104,6 @@ class Corpus:
         """How a chunk is called: its id, or its place."""
         chunk_id = self.chunks[index].chunk_id
         return f"chunk {index}" if chunk_id is None else f"chunk {chunk_id!r:.80}"
-
-    def document_of(self, indexes: Sequence[int]) -> str | None:
-        """The document that the chunks at these indexes come from, if one of them says."""
-        return next((doc for i in indexes if (doc := self.chunks[i].doc_id) is not None), None)
 
 
 def read_corpus(corpus: object) -> Corpus:

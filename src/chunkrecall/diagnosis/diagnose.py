@@ -138,6 +138,7 @@ def diagnose(
                 id_key=getattr(rules.matcher, "metadata_key", None),
                 terms=terms,
                 corpus=indexed,
+                indexed=rules.indexed(wanted, indexed),
                 probes=probes,
                 loss=losses.of(query, wanted.name),
                 has_stages=bool(losses),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkrecall.diagnosis.case import Wanted
-from chunkrecall.matching import ChunkId, ExactText, Matcher, NormalizedText
+from chunkrecall.diagnosis.corpus import Corpus
+from chunkrecall.matching import ChunkId, ExactText, KeyedMatcher, Matcher, NormalizedText
 from chunkrecall.metric import Cutoff
 from chunkrecall.records import Dataset, DatasetInput, Label, Query, as_dataset
 from chunkrecall.report import QueryScore, Report
@@ -65,6 +66,20 @@ class Rules:
             tuple(dict.fromkeys(one.text for one in members if one.text is not None)),
             tuple(dict.fromkeys(one.chunk_id for one in members if one.chunk_id is not None)),
         )
+
+    def indexed(self, wanted: Wanted, corpus: Corpus | None) -> tuple[int, ...]:
+        """Where in the corpus the label stands, as the matcher compares it; ascending."""
+        if corpus is None:
+            return ()
+        labels = [Label(chunk_id=one) for one in wanted.ids]
+        if not self.reads_ids:
+            labels = [Label(text=one) for one in wanted.texts]
+        if isinstance(self.matcher, KeyedMatcher):
+            found = corpus.by_key(self.matcher)
+            keys = [self.matcher.key(label) for label in labels]
+            return tuple(sorted({index for key in keys for index in found.get(key, ())}))
+        ranks = self.matcher.first_ranks(labels, corpus.chunks)
+        return tuple(sorted({rank - 1 for rank in ranks if rank is not None}))
 
     def _members(self, query_id: str, name: str) -> tuple[Label, ...]:
         if query_id in self.dataset:
