@@ -223,8 +223,10 @@ def test_a_saved_report_is_diagnosed_and_the_dataset_brings_back_what_it_lacks(
 )
 def test_the_matcher_of_a_report_is_known_by_what_the_report_says(matcher: Any) -> None:
     labels = Dataset([Query(query_id="q", text="t", relevant=[Label(text="a", chunk_id="a")])])
-    rules = rules_of(report_of(labels, {"q": ["b"]}, matcher=matcher), None, None, 5)
-    assert (rules.matcher, rules.is_matcher_known) == (matcher, True)
+    report = report_of(labels, {"q": ["b"]}, matcher=matcher)
+    for one in (report, Report.from_dict(report.to_dict())):
+        rules = rules_of(one, None, None, 5)
+        assert (rules.matcher, rules.is_matcher_known) == (matcher, True)
 
 
 def test_a_matcher_of_the_callers_own_is_noted_unless_it_is_passed() -> None:
@@ -240,8 +242,10 @@ def test_a_matcher_of_the_callers_own_is_noted_unless_it_is_passed() -> None:
             )
 
     report = report_of({"q": ["a"]}, {"q": ["b"]}, matcher=Starts())
-    assert any("pass matcher=" in note for note in diagnose(report).notes)
-    assert not any("pass matcher=" in note for note in diagnose(report, matcher=Starts()).notes)
+    loaded = Report.from_dict(report.to_dict())
+    assert any("pass matcher=" in note for note in diagnose(loaded).notes)
+    for found in (diagnose(report), diagnose(loaded, matcher=Starts())):
+        assert not any("pass matcher=" in note for note in found.notes)
 
 
 def test_groups_are_one_miss_and_any_alternative_may_explain_it() -> None:

@@ -23,6 +23,7 @@ from chunkrecall.diagnosis.terms import Terms
 from chunkrecall.diagnosis.unknown import unknown
 from chunkrecall.matching import Matcher
 from chunkrecall.metric import Cutoff, check_k, cutoff_name, depth_of
+from chunkrecall.recording import numbered
 from chunkrecall.records import Chunks, DatasetInput, Run
 from chunkrecall.render import count, quoted, share
 from chunkrecall.report import QueryScore, Report
@@ -125,7 +126,11 @@ def diagnose(
     limit, is_assumed = _limit(token_counter, token_limit)
     chunks = _lists(report)
     lists = {row.query_id: Lists(row, chunks[row.query_id], k) for row in report.queries}
-    other_ranks = [(one.name, {row.query_id: row for row in one.queries}) for one in rivals]
+    names = numbered([one.name for one in rivals])
+    other_ranks = [
+        (name, {row.query_id: row for row in one.queries})
+        for name, one in zip(names, rivals, strict=True)
+    ]
     explained: list[tuple[Case, list[Finding]]] = []
     for query_id, labels in missed.items():
         for wanted in labels:

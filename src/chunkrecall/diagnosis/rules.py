@@ -128,7 +128,9 @@ def _plain(name: str, reads_ids: bool) -> Label:  # noqa: FBT001 - a private sho
 
 
 def _matcher(report: Report) -> tuple[Matcher, bool]:
-    """The matcher that describes itself as the report says; exact text for one that is not ours."""
+    """The report's matcher, or the one that describes itself so; exact text if neither is known."""
+    if isinstance(report.matcher, Matcher):
+        return report.matcher, True
     said = str(report.rules.get("matcher", ""))
     by_key = _BY_KEY.fullmatch(said)
     if by_key:
