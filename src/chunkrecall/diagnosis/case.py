@@ -141,6 +141,10 @@ class Case:
                     return found[0]
         return None
 
+    def may_be(self, text: str) -> bool:
+        """Whether a text that resembles the label is not a chunk beside it, as the corpus says."""
+        return self.corpus is None or not self.indexed or text not in self.corpus.by_text
+
     @property
     def best_rank(self) -> int | None:
         """Its rank in the list, else in the deeper probe."""

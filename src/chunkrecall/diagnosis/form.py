@@ -41,13 +41,13 @@ def text_differs(case: Case) -> Finding | None:
 
 def _near(case: Case, text: str) -> Finding | None:
     near = case.lists.near.find(text)
-    if near is not None and _is_the_label(case, case.lists.chunks.texts[near[0] - 1]):
+    if near is not None and case.may_be(case.lists.chunks.texts[near[0] - 1]):
         rank, how = near
         chunk = case.lists.chunks[rank - 1]
         return _form(text, chunk.text, how, f"the chunk at rank {rank}", {"rank": rank})
     deep = case.deep_near
     near = None if deep is None else deep.find(text)
-    if near is not None and _is_the_label(case, case.deep_texts[near[0] - 1]):
+    if near is not None and case.may_be(case.deep_texts[near[0] - 1]):
         rank, how = near
         where = f"the chunk at rank {rank} of a deeper search"
         return _form(text, case.deep_texts[rank - 1], how, where, {"probe_rank": rank})
@@ -60,11 +60,6 @@ def _near(case: Case, text: str) -> Finding | None:
     chunk = case.corpus.chunks[index]
     where = f"{case.corpus.named(index)} of the corpus"
     return _form(text, chunk.text, how, where, {"chunk_id": chunk.chunk_id})
-
-
-def _is_the_label(case: Case, text: str) -> bool:
-    """Whether a text that resembles the label is not a chunk beside it, by what the corpus says."""
-    return case.corpus is None or not case.indexed or text not in case.corpus.by_text
 
 
 def _form(text: str, other: str, how: str, where: str, details: Mapping[str, Any]) -> Finding:
@@ -111,7 +106,7 @@ def _prefixed(case: Case, text: str) -> Finding | None:
     for rank in range(1, len(chunks) + 1):
         chunk = chunks[rank - 1]
         prefix = prefix_of(text, chunk)
-        if prefix is not None and _is_the_label(case, chunk.text):
+        if prefix is not None and case.may_be(chunk.text):
             return _prefix(prefix, chunk, f"the chunk at rank {rank}", {"rank": rank})
     if case.corpus is None or case.indexed:
         return None

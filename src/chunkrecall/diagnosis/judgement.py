@@ -86,6 +86,8 @@ def best_candidate(case: Case) -> Candidate | None:
     for rank, text in enumerate(case.lists.top[:_LOOKED_AT], start=1):
         if text in case.texts or not text.strip():
             continue
+        if rank == case.form_rank and case.may_be(text):
+            continue  # the label itself, in another form
         shared = shared_sentence(case.text, text)
         alike = similarity(case.text, text)
         if (shared is not None or alike >= _least_alike(case.text)) and (
