@@ -20,6 +20,7 @@ from chunkrecall._version import __version__
 
 if TYPE_CHECKING:
     from chunkrecall.adapters import adapt
+    from chunkrecall.diagnosis import Diagnosis, diagnose
     from chunkrecall.errors import (
         ChunkRecallError,
         ComparisonError,
@@ -58,6 +59,7 @@ __all__ = [
     "Coverage",
     "Dataset",
     "DatasetError",
+    "Diagnosis",
     "EvalResult",
     "ExactText",
     "Fuzzy",
@@ -80,6 +82,7 @@ __all__ = [
     "aretrieve",
     "assert_recall",
     "check_dataset",
+    "diagnose",
     "evaluate",
     "evaluate_retriever",
     "load_dataset",
@@ -95,6 +98,7 @@ __all__ = [
 
 _HOMES = {
     "adapters": ("adapt",),
+    "diagnosis": ("Diagnosis", "diagnose"),
     "errors": (
         "ChunkRecallError",
         "ComparisonError",

@@ -7,6 +7,9 @@ framework's root module. That module gives three things:
     chunks_from(value) -> Chunks | None      the chunks of what one of its retrievers returned
     quiet() -> context manager               in it, the framework traces nothing to anyone
 
+It may also give `list_chunks(value) -> Chunks | None`, all chunks of one of its stores, and its
+adapters may have `limits` and `probe(depth, *, without=())`, which diagnosis asks deeper with.
+
 An object of a framework can only exist where that framework is imported, so only entry points
 whose root module is in `sys.modules` are loaded.
 """
@@ -290,6 +293,20 @@ def check_texts(texts: Sequence[object], kind: str) -> None:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"the text of {kind} {index} is a {type(text).__name__}, not a string")
+
+
+def listed_chunks(value: object) -> Chunks | None:
+    """All chunks that a store of a loaded framework holds; None for any other object.
+
+    Raises:
+        TypeError: A store that cannot be listed.
+    """
+    for framework in loaded_frameworks():
+        lister = getattr(framework, "list_chunks", None)
+        chunks: Chunks | None = None if lister is None else lister(value)
+        if chunks is not None:
+            return chunks
+    return None
 
 
 def _unknown_item(item: object, index: int) -> TypeError:

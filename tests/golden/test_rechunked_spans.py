@@ -15,17 +15,28 @@ from llama_index.core.node_parser import SentenceSplitter
 sys.path.insert(0, str(Path(__file__).parent))
 from pipelines import rows
 
-from chunkrecall import Coverage, Dataset, Label, Query, evaluate_retriever, relabel, score
+from chunkrecall import (
+    Coverage,
+    Dataset,
+    Label,
+    Query,
+    diagnose,
+    evaluate_retriever,
+    relabel,
+    score,
+)
 from chunkrecall.records import Chunks
 from chunkrecall.render import Column, Table, to_terminal
 from chunkrecall.render import Document as Shown
 
 pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
+README = Path(__file__).parents[2] / "README.md"
 QUERIES_A_CORPUS = 30
 DEPTH = 10
 SIZES = {"RecursiveCharacterTextSplitter": (400, 800, 1600), "SentenceSplitter": (128, 256, 512)}
 """Characters for the one, tokens for the other."""
+BOUNDARIES = ("split", "merged", "neighbour_window")
 
 
 def documents(folder: Path) -> dict[str, str]:
@@ -103,7 +114,9 @@ def test_the_same_spans_score_every_chunking(data_folder: Path) -> None:
             assert run is not None
             resolved = relabel(labelled, chunks)
             by_passage = relabel(passages, chunks)
-            exact = score(run, passages, k=DEPTH).mean(DEPTH)
+            by_text = score(run, passages, k=DEPTH)
+            exact = by_text.mean(DEPTH)
+            why = diagnose(by_text, corpus=chunks)
             chunk_recall = score(run, resolved.dataset, k=DEPTH).mean(DEPTH)
             coverage = report.summary[f"coverage@{DEPTH}"].mean
             recall = report.mean(DEPTH)
@@ -111,6 +124,12 @@ def test_the_same_spans_score_every_chunking(data_folder: Path) -> None:
             assert chunk_recall is not None
             assert recall is not None
             assert coverage is not None
+            # Nearly every miss has the boundaries for its cause, and the headline says so.
+            boundaries = {cause: why.counts.get(cause, 0) for cause in BOUNDARIES}
+            assert sum(boundaries.values()) > 0.9 * len(why.misses)
+            assert any(
+                word in why.headline for word in ("split across", "inside larger", "spread over")
+            )
             # A verbatim excerpt is hardly ever a chunk; where it stands is always known.
             assert exact < 0.05
             assert coverage >= recall > 0.2
@@ -122,13 +141,28 @@ def test_the_same_spans_score_every_chunking(data_folder: Path) -> None:
             means = [exact, chunk_recall, recall, coverage, agreeing]
             lost = [len(resolved.unresolved), len(by_passage.unresolved)]
             shares = [f"{mean:.3f}" for mean in means]
-            table.append((splitter, str(size), str(len(chunks)), *shares, *map(str, lost)))
+            causes = " ".join(f"{cause} {number}" for cause, number in boundaries.items() if number)
+            table.append(
+                (
+                    splitter,
+                    str(size),
+                    str(len(chunks)),
+                    *shares,
+                    *map(str, lost),
+                    causes,
+                    why.headline,
+                )
+            )
+    said = "\n".join(f"| {' | '.join(row[:7])} |" for row in table)
     headings = (
         *("splitter", "size", "chunks", "exact", "relabelled"),
         *("Coverage", "coverage@10", "span = passage", "spans lost", "passages lost"),
+        *("causes", "headline"),
     )
     shown = Table("recall@10", tuple(map(Column, headings)), tuple(table))
-    print(to_terminal(Shown((shown,)), width=160))
+    print(to_terminal(Shown((shown,)), width=300))
+    print(said)
+    assert said in README.read_text(encoding="utf-8")
 
 
 def same_chunks(one: Dataset, other: Dataset) -> float:

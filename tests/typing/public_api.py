@@ -3,6 +3,7 @@
 from chunkrecall import (
     Chunk,
     Dataset,
+    Diagnosis,
     EvalResult,
     Label,
     NormalizedText,
@@ -11,6 +12,7 @@ from chunkrecall import (
     Report,
     Run,
     aevaluate_retriever,
+    diagnose,
     evaluate,
     evaluate_retriever,
     recall_at_k,
@@ -33,6 +35,8 @@ other: Report = evaluate_retriever(lambda text: [text], {"a": ["a"]}, k=5)
 recall: float | None = recall_at_k(["a"], {"a"}, 1)
 many: list[float | None] = recall_at_ks([["a"]], [["a"]], [1, None])[None]
 outcome: EvalResult | list[EvalResult] = evaluate("recall_at_k", hypothesis="[]", reference="[]")
+found: Diagnosis = diagnose(report, corpus=["a"], others=[report, run], token_counter=len)
+counts: dict[str, int] = found.counts
 
 
 async def main() -> Report:

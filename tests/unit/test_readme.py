@@ -368,3 +368,11 @@ def test_pytest_prints_every_line_of_its_picture(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout
     printed = trimmed(done.stdout)
     assert [line for line in trimmed(picture) if line not in printed] == []
+
+
+def test_the_causes_of_a_miss_are_those_of_the_table_in_their_order() -> None:
+    from chunkrecall.diagnosis import CAUSES
+
+    rows = table(section("Why was it missed?"), "cause")
+    assert {row[0].strip("`"): row[1] for row in rows} == dict(CAUSES)
+    assert [row[0].strip("`") for row in rows] == list(CAUSES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chunkrecall._version import __version__
-from chunkrecall.cli import data
+from chunkrecall.cli import data, diagnosing
 from chunkrecall.cli.exits import GATE_MISSED, NOT_MEASURED, Exit, Failure
 from chunkrecall.cli.gating import (
     BaselineOption,
@@ -60,6 +60,7 @@ from chunkrecall.scoring import plan_scoring, score_plan
 from chunkrecall.template import EvalResult, evaluate
 
 if TYPE_CHECKING:
+    from chunkrecall.diagnosis import Diagnosis
     from chunkrecall.records import Run
 
 app = typer.Typer(
@@ -109,8 +110,8 @@ def demo(
 ) -> None:
     """Evaluate three real retrievers over a shipped labelled corpus, offline."""
     with stdout_kept():
-        reports = run_demo(out, k=cutoffs(k), say=_say)
-    _print_reports(reports, format)
+        reports, diagnosis = run_demo(out, k=cutoffs(k), say=_say)
+    _print_reports(reports, format, diagnosis)
     _say(f"datasets, runs and reports are in {out}{'' if str(out).endswith('/') else '/'}")
 
 
@@ -288,6 +289,7 @@ def score(
     _finish(score_plan(load_run(run), plan), format, report, gate)
 
 
+app.command()(diagnosing.diagnose)
 app.command()(data.check)
 app.command()(data.convert)
 app.command()(data.relabel)
@@ -358,7 +360,11 @@ def _finish(
     gate.hold(report)
 
 
-def _print_reports(reports: list[Report], format: OutputFormat) -> None:  # noqa: A002
+def _print_reports(
+    reports: list[Report],
+    format: OutputFormat,  # noqa: A002
+    diagnosis: Diagnosis | None = None,
+) -> None:
     if format is OutputFormat.JSON:
         rows = [report.to_dict() for report in reports]
         text = json.dumps(rows[0] if len(rows) == 1 else rows, allow_nan=False) + "\n"
@@ -366,12 +372,16 @@ def _print_reports(reports: list[Report], format: OutputFormat) -> None:  # noqa
         parts = [report.to_markdown() for report in reports]
         if len(reports) > 1:
             parts.append(to_markdown(_side_by_side(reports)))
+        if diagnosis is not None:
+            parts.append(diagnosis.to_markdown())
         text = "\n".join(parts)
     else:
         color = sys.stdout.isatty()
         parts = [report.to_terminal(color=color) for report in reports]
         if len(reports) > 1:
             parts.append(to_terminal(_side_by_side(reports), color=color))
+        if diagnosis is not None:
+            parts.append(diagnosis.to_terminal(color=color))
         text = "\n\n".join(parts)
     write_document(text if text.endswith("\n") else text + "\n")
 

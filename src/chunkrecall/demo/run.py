@@ -1,4 +1,4 @@
-"""Runs the demo: three reports, and files to try the other commands on."""
+"""Runs the demo: three reports, a diagnosis, and files to try the other commands on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chunkrecall.demo.pipelines import (
     llama_index_vector,
     load_embed,
 )
+from chunkrecall.diagnosis import Diagnosis, diagnose
 from chunkrecall.errors import MissingExtraError
 from chunkrecall.formats import save_dataset, save_run
 from chunkrecall.retrieval import retrieve
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 _DEPTH = 20
 
 
-def run_demo(folder: Path, *, k: tuple[Cutoff, ...], say: Callable[[str], None]) -> list[Report]:
-    """Evaluate three retrievers over the shipped corpus; everything is also written to `folder`.
+def run_demo(
+    folder: Path, *, k: tuple[Cutoff, ...], say: Callable[[str], None]
+) -> tuple[list[Report], Diagnosis]:
+    """Evaluate three retrievers over the shipped corpus, and say why the first one missed chunks.
+
+    Everything is also written to `folder`.
 
     Args:
         folder: Gets corpus.jsonl, dataset.jsonl, and a run and a report for each retriever.
@@ -60,7 +65,7 @@ def run_demo(folder: Path, *, k: tuple[Cutoff, ...], say: Callable[[str], None])
         ),
         encoding="utf-8",
     )
-    reports = []
+    reports: list[Report] = []
     for name, retriever in retrievers.items():
         say(f"running {name}")
         run = retrieve(retriever, dataset, name=name)
@@ -68,4 +73,10 @@ def run_demo(folder: Path, *, k: tuple[Cutoff, ...], say: Callable[[str], None])
         save_run(run, folder / f"{name}.run.jsonl")
         report.save(folder / f"{name}.report.json")
         reports.append(report)
-    return reports
+    first, *others = reports
+    say(f"asking {first.name} once more, to see why it missed what it missed")
+    diagnosis = diagnose(
+        first, corpus=chunks, retriever=retrievers[first.name], others=others, dataset=dataset
+    )
+    (folder / f"{first.name}.diagnosis.json").write_text(diagnosis.to_json(), encoding="utf-8")
+    return reports, diagnosis

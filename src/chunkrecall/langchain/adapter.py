@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,8 +14,11 @@ from langchain_core.vectorstores import VectorStore
 from chunkrecall.adapters import to_chunks
 from chunkrecall.errors import UnsupportedRetrieverError
 from chunkrecall.langchain.documents import TextFrom, chunks_of_documents, documents_to_chunks
+from chunkrecall.langchain.probing import deeper, limits_of, list_chunks
 from chunkrecall.records import Chunks
 from chunkrecall.retrieval import describe_error
+
+__all__ = ["LangChainAdapter", "adapt", "chunks_from", "list_chunks", "quiet"]
 
 _ASYNC_ONLY = "Cannot invoke a coroutine function synchronously"
 
@@ -91,6 +94,23 @@ class LangChainAdapter:
             "depth": depth if isinstance(depth, int) else None,
             "made_depth": self._made_depth,
         }
+
+    @property
+    def limits(self) -> Mapping[str, str]:
+        """The retriever's own "filter" and "threshold", as the user wrote them."""
+        return limits_of(self._retriever)
+
+    def probe(self, depth: int, *, without: Collection[str] = ()) -> LangChainAdapter | None:
+        """The adapter of a copy that searches this deep, without some of the limits.
+
+        None where the retriever has no depth that could be set.
+        """
+        if self._store is not None:
+            return self.at_depth(depth)
+        made = deeper(self._retriever, depth, without)
+        if made is None:
+            return None
+        return LangChainAdapter(made, text_from=self._text_from, tracing=self.tracing)
 
     def is_wrong_way(self, error: Exception) -> bool:
         """Whether the retriever lacks this way of being called."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,7 +17,10 @@ from chunkrecall.adapters import to_chunks
 from chunkrecall.errors import UnsupportedRetrieverError
 from chunkrecall.llama_index.muting import muted
 from chunkrecall.llama_index.nodes import TextFrom, chunks_of_nodes, nodes_to_chunks
+from chunkrecall.llama_index.probing import deeper, limits_of, list_chunks
 from chunkrecall.records import Chunks
+
+__all__ = ["LlamaIndexAdapter", "adapt", "chunks_from", "list_chunks", "quiet"]
 
 
 class LlamaIndexAdapter:
@@ -116,6 +119,23 @@ class LlamaIndexAdapter:
             "depth": depth if isinstance(depth, int) else None,
             "made_depth": self._made_depth,
         }
+
+    @property
+    def limits(self) -> Mapping[str, str]:
+        """The retriever's own "filter" and "threshold", as the user wrote them."""
+        return limits_of(self._retriever)
+
+    def probe(self, depth: int, *, without: Collection[str] = ()) -> LlamaIndexAdapter | None:
+        """The adapter of a copy that searches this deep, without some of the limits.
+
+        None where the retriever has no depth that could be set.
+        """
+        if self._index is not None:
+            return self.at_depth(depth)
+        made = deeper(self._retriever, depth, without)
+        if made is None:
+            return None
+        return LlamaIndexAdapter(made, text_from=self._text_from, tracing=self.tracing)
 
     def is_wrong_way(self, error: Exception) -> bool:
         """Whether the retriever lacks this way of being called."""

@@ -66,12 +66,12 @@ def lost_labels(last: Stage) -> list[LostLabel]:
         found = last.loser_of(label)
         if found is not None:
             stage, holder = found
-            how = _fate(label, holder.score, stage.score)
+            how = fate_of(label, holder.score, stage.score)
             lost.append(LostLabel(last.score.query_id, label, stage.name, how))
     return lost
 
 
-def _fate(label: str, before: QueryScore, after: QueryScore) -> str | None:
+def fate_of(label: str, before: QueryScore, after: QueryScore) -> str | None:
     """What became of the chunk that satisfied the label."""
     rank = before.ranks[label]
     if rank is None or rank > len(before.retrieved):

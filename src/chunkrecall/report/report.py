@@ -61,6 +61,8 @@ class Report:
     and equal to this one; empty where there is one step."""
     repeats: int = 1
     """How often every query was asked; see `QueryScore.repeats`."""
+    matcher: object | None = field(default=None, compare=False, repr=False)
+    """What compared labels and chunks; in memory only, `rules` has its name."""
     run: Run | None = field(default=None, compare=False, repr=False)
     """The scored run; in memory only."""
 

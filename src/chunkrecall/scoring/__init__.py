@@ -163,5 +163,6 @@ def _report(
         rejected=scorer.rejected,
         rejectable=scorer.rejectable,
         has_ceiling=scorer.has_keys and not plan.labels.has_groups,
+        matcher=plan.labels.matcher,
         run=run if plan.keep_texts else None,
     )
