@@ -126,7 +126,7 @@ def _result(
     if "" in wanted or any(map(str.isspace, wanted)):
         for text in wanted:
             check_label_text(text, f"reference row {row}")
-    top = retrieved if k is None else retrieved[:k]
+    top = retrieved if k is None or len(retrieved) <= k else retrieved[:k]
     found = {top[rank - 1] for rank in hit_positions(wanted.keys(), top)}
     metadata = {"row": row, "retrieved": len(retrieved), "threshold": threshold}
     if not wanted:

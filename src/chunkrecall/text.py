@@ -125,12 +125,13 @@ class NearMisses:
     Nothing is computed before the first question.
     """
 
-    __slots__ = ("_beginnings", "_first_ranks", "_texts")
+    __slots__ = ("_beginnings", "_compared", "_first_ranks", "_texts")
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
         self._first_ranks: dict[str, int] | None = None
         self._beginnings: str | None = None
+        self._compared = _COMPARED
 
     def find(self, wanted: str) -> tuple[int, str] | None:
         """The 1-based rank of the first near miss, and what makes it equal.
@@ -162,13 +163,29 @@ class NearMisses:
         that has dozens of spaces more near its beginning than `wanted` is overlooked.
         """
         if self._beginnings is None:
-            joined = _NUL.join(map(_cut_to_beginning, self._texts))
-            length = _beginning(joined)
-            if length > _BEGINNING:
-                joined = _NUL.join([text[:length] for text in self._texts])
-            self._beginnings = _NUL + _skeleton(joined)
-        skeleton = _skeleton(wanted[: _beginning(wanted)])[:_COMPARED]
+            self._beginnings = _plain_beginnings(self._texts)
+            if self._beginnings is not None:
+                self._compared = _COMPARED_IF_PLAIN
+            else:
+                joined = _NUL.join(map(_cut_to_beginning, self._texts))
+                length = _beginning(joined)
+                if length > _BEGINNING:
+                    joined = _NUL.join([text[:length] for text in self._texts])
+                self._beginnings = _NUL + _skeleton(joined)
+        skeleton = _skeleton(wanted[: _beginning(wanted)])[: self._compared]
         return bool(skeleton) and _NUL + skeleton not in self._beginnings
+
+
+def _plain_beginnings(texts: Sequence[str]) -> str | None:
+    """The skeletons of short beginnings; None where they may hold too little to be compared.
+
+    Of 16 characters among which no two spaces are neighbours, at least 8 are none.
+    """
+    joined = f"{_NUL}%.{_PLAIN_BEGINNING}s" * len(texts) % tuple(texts)
+    if not joined.isascii() or "&" in joined:
+        return None
+    plain = joined.encode().translate(_LOWER_AND_SPACES)
+    return None if b"  " in plain else plain.replace(b" ", b"").decode()
 
 
 def _beginning(text: str) -> int:
@@ -182,6 +199,8 @@ _NUL = "\0"
 _BEGINNING = 40
 _cut_to_beginning = itemgetter(slice(_BEGINNING))
 _COMPARED = 12
+_PLAIN_BEGINNING = 16
+_COMPARED_IF_PLAIN = 8
 _TRIM = "trimming whitespace"
 _COLLAPSE = "collapsing whitespace"
 _NFC = "NFC normalisation"
@@ -266,6 +285,9 @@ def _apart_from_whitespace(wanted: str, text: str) -> str:
 
 _LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 _ASCII_WHITESPACE = b" \t\n\r\v\f\x1c\x1d\x1e\x1f"
+_LOWER_AND_SPACES = _LOWER.translate(
+    bytes.maketrans(_ASCII_WHITESPACE, b" " * len(_ASCII_WHITESPACE))
+)
 
 
 def _skeleton(text: str) -> str:

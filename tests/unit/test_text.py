@@ -234,3 +234,11 @@ def test_a_hundred_ascii_texts_are_searched_in_a_fraction_of_a_millisecond():
         times.append(perf_counter() - start)
     # Measured at 0.2 ms; the bound leaves room for a busy machine.
     assert min(times) < 0.002
+
+
+@pytest.mark.parametrize("gap", [" ", "  ", " \n", "\t", "\x1f ", "\u00a0", "&nbsp;"])
+def test_spaces_between_all_letters_hide_no_near_miss(gap: str) -> None:
+    wanted = "refunds take 14 days"
+    texts = ["something else", gap.join(wanted.replace(" ", ""))]
+    assert NearMisses(texts).find(wanted) is not None
+    assert NearMisses(["else", "refunds take 13 days"]).find(wanted) is None
